@@ -1,0 +1,1 @@
+"""sparsec: a declarative compiler and engine for sparse-attention LLM inference."""
