@@ -1,0 +1,142 @@
+"""Loading: adapted models give transformers' own logits; dummy weights are reproducible; the built-in model behaves as transformers runs it."""
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from sparsec_runtime.models.errors import ModelError
+from sparsec_runtime.models.loading import LoadedModel, load_model
+from sparsec_runtime.models.shape import presets
+from sparsec_runtime.models.tokenizer import ByteTokenizer
+from sparsec_runtime.rope import Rope
+
+TINY = ["tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-mistral"]
+
+
+@dataclass
+class FullAttention:
+    """Causal attention over everything seen; grows by concatenation."""
+
+    rope: Rope
+    positions: Tensor  # [row, token] of this pass
+    scale: float
+    seen: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
+        cos, sin = self.rope.cos_sin(self.positions)
+        q, k = self.rope.rotate(q, cos, sin), self.rope.rotate(k, cos, sin)
+        if layer in self.seen:
+            k, v = torch.cat((self.seen[layer][0], k), 1), torch.cat((self.seen[layer][1], v), 1)
+        self.seen[layer] = (k, v)
+        mask = torch.arange(k.shape[1])[None, None, None] <= self.positions[:, None, :, None]
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, scale=self.scale, enable_gqa=True)
+        return out.transpose(1, 2)
+
+
+def run_in_pieces(model: LoadedModel, ids: Tensor, pieces: list[int]) -> Tensor:
+    """Logits of the last token after running `ids` [row, token] in consecutive pieces."""
+    attention, start = FullAttention(model.rope, ids[:, :0], model.shape.scale), 0
+    for size in pieces:
+        attention.positions = torch.arange(start, start + size).expand(ids.shape[0], -1)
+        logits = model.forward(ids[:, start : start + size], attention.positions, attention)
+        start += size
+    return logits
+
+
+def save(name: str, directory, **changes: object) -> AutoModelForCausalLM:
+    """A tiny random model of transformers' own, saved to a directory."""
+    torch.manual_seed(1)
+    config = presets()[name] | changes
+    module = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).eval()
+    for weight in module.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    module.save_pretrained(directory)
+    return module
+
+
+@pytest.mark.parametrize("name", TINY)
+@pytest.mark.filterwarnings("ignore:.*holds no tokenizer")
+def test_logits_equal_transformers_own(name: str, tmp_path) -> None:
+    theirs = save(name, tmp_path)
+    ours = load_model(tmp_path)
+    ids = torch.randint(0, 256, (2, 23), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = theirs(ids).logits[:, -1]
+    assert ours.shape.scale == 0.25 and isinstance(ours.tokenizer, ByteTokenizer)
+    for pieces in ([23], [7, 15, 1]):
+        torch.testing.assert_close(run_in_pieces(ours, ids, pieces), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*holds no tokenizer")
+def test_llama3_scaling_equals_transformers_own(tmp_path) -> None:
+    theirs = save("tiny-llama", tmp_path, rope_scaling=presets()["llama-3.1-8b"]["rope_scaling"])
+    ids = torch.randint(0, 256, (1, 40), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = theirs(ids).logits[:, -1]
+    torch.testing.assert_close(run_in_pieces(load_model(tmp_path), ids, [40]), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_logits_are_taken_at_one_token_of_each_row() -> None:
+    model = load_model("tiny-qwen3", load_format="dummy")
+    ids, positions = torch.randint(0, 256, (2, 9)), torch.arange(9).expand(2, -1)
+    attention = lambda: FullAttention(model.rope, positions, model.shape.scale)  # noqa: E731
+    picked = model.forward(ids, positions, attention(), torch.tensor([4, 8]))
+    short = model.forward(ids[:1, :5], positions[:1, :5], FullAttention(model.rope, positions[:1, :5], model.shape.scale))
+    assert picked.shape == (2, 256) and picked.dtype == torch.float32
+    torch.testing.assert_close(picked[0], short[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(picked[1], model.forward(ids, positions, attention())[1], atol=1e-5, rtol=1e-5)
+
+
+def test_dummy_weights_depend_on_the_seed_alone() -> None:
+    def weights(seed: int) -> dict[str, Tensor]:
+        return load_model("tiny-qwen2", load_format="dummy", seed=seed).module.state_dict()
+
+    first, again, other = weights(3), weights(3), weights(4)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not any(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_dummy_weights_come_in_bf16_with_an_fp32_rope_and_tied_embeddings() -> None:
+    model = load_model("tiny-llama", dtype="bfloat16", load_format="dummy")
+    assert model.dtype == torch.bfloat16 and model.shape.dtype == "bfloat16"
+    assert model.rope.inv_freq.dtype == torch.float32 and torch.isfinite(model.rope.inv_freq).all()
+    assert model.module.lm_head.weight is model.module.model.embed_tokens.weight
+
+
+def test_a_preset_without_weights_says_how_to_get_some() -> None:
+    with pytest.raises(ModelError, match="dummy"):
+        load_model("tiny-llama")
+
+
+def test_an_unknown_model_is_a_model_error() -> None:
+    for name in ("nowhere", "/nowhere/model.gguf"):
+        with pytest.raises(ModelError, match="no model"):
+            load_model(name)
+
+
+@pytest.mark.filterwarnings("ignore:.*holds no tokenizer")
+def test_dynamic_rope_is_refused_with_its_reason(tmp_path) -> None:
+    save("tiny-llama", tmp_path, rope_scaling={"rope_type": "dynamic", "factor": 2.0})
+    with pytest.raises(ModelError, match="depend on the length"):
+        load_model(tmp_path)
+
+
+@pytest.mark.model
+def test_the_built_in_model_gives_transformers_own_greedy_ids() -> None:
+    from sparsec_runtime.models.catalog import BUILTINS
+
+    model = load_model("smollm2-135m")
+    ids = torch.tensor([model.tokenizer.encode_chat([{"role": "user", "content": "Name the capital of France."}])])
+    theirs = AutoModelForCausalLM.from_pretrained(BUILTINS["smollm2-135m"].entry, local_files_only=True)
+    expected = theirs.generate(ids, max_new_tokens=12, do_sample=False)[0, ids.shape[1] :].tolist()
+    attention = FullAttention(model.rope, torch.arange(ids.shape[1])[None], model.shape.scale)
+    found, step = [], ids
+    while len(found) < len(expected):
+        step = model.forward(step, attention.positions, attention).argmax(-1, keepdim=True)
+        attention.positions = attention.positions[:, -1:] + 1
+        found.append(step.item())
+    assert found == expected and "Paris" in model.tokenizer.decode(found)
