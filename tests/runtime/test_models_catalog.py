@@ -133,10 +133,19 @@ def test_a_failed_conversion_leaves_no_entry_and_the_next_pull_succeeds(toy: Bui
     monkeypatch.setattr(convert, "convert_gguf", killed)
     with pytest.raises(KeyboardInterrupt):
         pulling.pull(NAME, silent)
-    (store.models_dir() / f".work-{NAME}-dead").mkdir()  # what a killed process leaves
+    for parent in (store.models_dir(), store.downloads_dir()):
+        (parent / f".work-{NAME}-dead").mkdir()  # what a killed process leaves
+    toy.gguf_path.unlink()
     monkeypatch.setattr(convert, "convert_gguf", good)
     pulling.pull(NAME, silent)
-    assert toy.state == "ready" and not list(store.models_dir().glob(".work-*"))
+    assert toy.state == "ready" and not list(store.cache_root().glob("*/.work-*"))
+
+
+def test_a_cache_that_cannot_be_written_names_the_variable_that_moves_it(toy: Builtin, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SPARSEC_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ModelError, match="SPARSEC_CACHE"):
+        pulling.pull(NAME, silent)
 
 
 def test_concurrent_pulls_convert_once(toy: Builtin, tmp_path: Path) -> None:

@@ -1,15 +1,16 @@
 """Loading: adapted models give transformers' own logits; dummy weights are reproducible; the built-in model behaves as transformers runs it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from sparsec_runtime.models.errors import ModelError
 from sparsec_runtime.models.loading import LoadedModel, load_model
-from sparsec_runtime.models.shape import presets
+from sparsec_runtime.models.shape import presets, resolve_config, resolve_shape
 from sparsec_runtime.models.tokenizer import ByteTokenizer
 from sparsec_runtime.rope import Rope
 
@@ -50,7 +51,7 @@ def run_in_pieces(model: LoadedModel, ids: Tensor, pieces: list[int]) -> Tensor:
 def save(name: str, directory, **changes: object) -> AutoModelForCausalLM:
     """A tiny random model of transformers' own, saved to a directory."""
     torch.manual_seed(1)
-    config = presets()[name] | changes
+    config = resolve_config(name) | changes
     module = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).eval()
     for weight in module.parameters():
         torch.nn.init.normal_(weight, std=0.3)
@@ -73,7 +74,7 @@ def test_logits_equal_transformers_own(name: str, tmp_path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*holds no tokenizer")
 def test_llama3_scaling_equals_transformers_own(tmp_path) -> None:
-    theirs = save("tiny-llama", tmp_path, rope_scaling=presets()["llama-3.1-8b"]["rope_scaling"])
+    theirs = save("tiny-llama", tmp_path, rope_scaling=resolve_config("llama-3.1-8b")["rope_scaling"])
     ids = torch.randint(0, 256, (1, 40), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = theirs(ids).logits[:, -1]
@@ -123,6 +124,36 @@ def test_dynamic_rope_is_refused_with_its_reason(tmp_path) -> None:
     save("tiny-llama", tmp_path, rope_scaling={"rope_type": "dynamic", "factor": 2.0})
     with pytest.raises(ModelError, match="depend on the length"):
         load_model(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:.*holds no tokenizer")
+def test_damaged_or_missing_weights_are_refused(tmp_path) -> None:
+    save("tiny-llama", tmp_path)
+    weights = tmp_path / "model.safetensors"
+    tensors = load_file(weights)
+    save_file({name: tensor for name, tensor in tensors.items() if "layers.1.mlp" not in name}, weights, {"format": "pt"})
+    with pytest.raises(ModelError, match=r"lacks 3 of the model's weights, among them model.layers.1.mlp"):
+        load_model(tmp_path)
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ModelError, match="do not load"):
+        load_model(tmp_path)
+    weights.unlink()
+    with pytest.raises(ModelError, match="do not load"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_presets_mean_to_transformers_what_they_mean_to_us(name: str) -> None:
+    config, shape = AutoConfig.for_model(**resolve_config(name)), resolve_shape(name)
+    theirs = (config.num_key_value_heads, config.vocab_size, config.rope_parameters["rope_theta"], config.tie_word_embeddings)
+    assert theirs == (shape.kv_heads, shape.vocab, shape.rope_theta, shape.tied)
+    assert config.rope_parameters["rope_type"] == ("llama3" if "3.1" in name else "default")
+
+
+@pytest.mark.model
+def test_the_preset_of_the_built_in_model_is_its_shape() -> None:
+    shape = load_model("smollm2-135m").shape
+    assert replace(shape, rms_eps=1e-5) == resolve_shape("smollm2-135m") and shape.rms_eps == pytest.approx(1e-5)
 
 
 @pytest.mark.model

@@ -24,7 +24,9 @@ def test_presets_have_the_bytes_per_token_that_the_performance_notes_state() -> 
 
 
 def test_the_bench_shape_weighs_what_the_performance_notes_state() -> None:
-    assert resolve_shape("llama-3.1-8b-49k").weight_bytes == pytest.approx(14.36e9, rel=0.03)
+    bench = resolve_shape("llama-3.1-8b-49k")
+    looked_up = 2 * bench.vocab * bench.hidden  # a decode step reads only its own rows of the embedding
+    assert bench.weight_bytes - looked_up == pytest.approx(14.36e9, rel=1e-3)
     assert resolve_shape("smollm2-135m").parameters == pytest.approx(135e6, rel=0.01)
 
 

@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from .errors import ModelError
 from .progress import Progress, silent
 from .tokenizer import gguf_tokenizer
 
@@ -35,8 +37,19 @@ def convert_gguf(gguf: Path, out: Path, report: Progress = silent) -> None:
 
 def load_gguf(gguf: Path, dtype: torch.dtype) -> PreTrainedModel:
     """The model in a GGUF file, dequantised to `dtype`."""
-    with quiet_bars():
-        return AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=dtype, local_files_only=True)
+    return read_weights(gguf.parent, gguf_file=gguf.name, dtype=dtype)
+
+
+def read_weights(directory: Path, **options: object) -> PreTrainedModel:
+    """transformers' model with every weight from `directory`; a file that is damaged or lacks weights is refused, never filled at random."""
+    try:
+        with quiet_bars():
+            module, info = AutoModelForCausalLM.from_pretrained(directory, local_files_only=True, output_loading_info=True, **options)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"the weights in {directory} do not load: {error}") from error
+    if missing := sorted(info["missing_keys"]):
+        raise ModelError(f"{directory} lacks {len(missing)} of the model's weights, among them {missing[0]}")
+    return module
 
 
 @contextlib.contextmanager

