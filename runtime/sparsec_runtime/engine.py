@@ -1,0 +1,317 @@
+"""MAIN PATH of a run: admit -> plan -> forward -> sample -> finish -> commit, once per step.
+
+The engine knows requests, a model and a generated CacheManager; it knows no method, no page table and no kernel. A request
+may fail; the engine may not: whatever goes wrong in a forward is rolled back and ends the request that caused it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sparsec_runtime.cache import CacheManager, StepBatch
+from sparsec_runtime.memory import OutOfPages
+from sparsec_runtime.models.loading import LoadedModel
+from sparsec_runtime.options import EngineOptions
+from sparsec_runtime.request import FinishReason, Request, RequestError, RequestOutput, Status, TokenLogprobs, Usage
+from sparsec_runtime.sampler import Logprobs, SamplingParams, sample
+from sparsec_runtime.scheduler import Chunk, Scheduler
+from sparsec_runtime.stats import Counters, Stats
+from sparsec_runtime.stops import StopWatch
+
+STEP_FAILURES = (RuntimeError, ValueError, ArithmeticError, IndexError, MemoryError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The rows of one forward: either decode rows (one token each) or one chunk."""
+
+    requests: tuple[Request, ...]
+    tokens: int
+    last: bool  # the tokens end a prompt, or are decode tokens
+
+    @property
+    def prefill(self) -> bool:
+        return self.requests[0].prefilling
+
+
+class Engine:
+    """Serves many requests over one model with one compiled method.
+
+    method: the CacheManager class of an artifact (`load_artifact(...)`); model: from `load_model(...)`.
+    """
+
+    def __init__(self, method: type[CacheManager], model: LoadedModel, options: EngineOptions | None = None) -> None:
+        self.options = options or EngineOptions()
+        self.model = model
+        self.manager = method(
+            model.shape, model.rope, model.dtype, model.device,
+            pool_tokens=self.options.memory_tokens, max_requests=self.options.max_running, chunk=self.options.chunk,
+        )  # fmt: skip
+        self.scheduler = Scheduler(self.options.chunk, self.options.token_budget, self.options.max_running)
+        self._requests: dict[str, Request] = {}
+        self._watches: dict[str, StopWatch] = {}
+        self._counters = Counters()
+
+    # ---- what a caller does ------------------------------------------------------------------
+
+    def add_request(
+        self,
+        prompt: str | Sequence[int],
+        sampling: SamplingParams | None = None,
+        params: Mapping[str, object] | None = None,
+        request_id: str | None = None,
+    ) -> str:
+        """Queue a prompt (text, or token ids). Raises RequestError if it can never be served; nothing is kept then.
+
+        params: values of the method's per-request params, e.g. {"budget": 512} or {"budget": "25%"}.
+        """
+        sampling = sampling or SamplingParams()
+        ids = tuple(self.model.tokenizer.encode(prompt)) if isinstance(prompt, str) else tuple(int(token) for token in prompt)
+        name = request_id or f"request-{self._counters.arrived}"
+        self._refuse_impossible(name, ids, sampling)
+        resolved = self.manager.resolve_params(params or {}, prompt_tokens=len(ids))
+        request = Request(name, ids, sampling, resolved)
+        self._refuse_too_large(request)
+        self._counters.arrived += 1
+        self._requests[name] = request
+        self._watches[name] = StopWatch(self.model.tokenizer.stream(), sampling, self.model.eos_ids)
+        self.scheduler.add(request)
+        return name
+
+    def step(self) -> list[RequestOutput]:
+        """One engine step: the whole decode batch, then prefill chunks. Empty when there is nothing to do."""
+        self._admit()
+        plan = self.scheduler.plan()
+        if plan.empty:
+            return []
+        self._counters.steps += 1
+        outputs = self._run(_Work(plan.decodes, 1, last=True)) if plan.decodes else []
+        for chunk in plan.chunks:
+            if chunk.request.status is Status.RUNNING and chunk.request.computed == chunk.start:
+                outputs += self._run(_work_of(chunk))
+        return outputs
+
+    def generate(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        sampling: SamplingParams | Sequence[SamplingParams] | None = None,
+        params: Mapping[str, object] | None = None,
+    ) -> Iterator[RequestOutput]:
+        """Queue all prompts and yield outputs as they come, until all of them are finished."""
+        each = [sampling] * len(prompts) if sampling is None or isinstance(sampling, SamplingParams) else list(sampling)
+        if len(each) != len(prompts):
+            raise ValueError(f"{len(each)} sampling params for {len(prompts)} prompts: give one for all, or one each")
+        mine = {self.add_request(prompt, chosen, params) for prompt, chosen in zip(prompts, each)}
+        while any(name in self._requests for name in mine):
+            yield from (output for output in self.step() if output.request_id in mine)
+
+    def abort(self, request_id: str) -> RequestOutput:
+        """End a request now and free what it holds. Raises KeyError for a request that is not in the engine."""
+        if request_id not in self._requests:
+            raise KeyError(f"no request {request_id!r} in the engine: it is finished, or was never added")
+        return self._end(self._requests[request_id], FinishReason.ABORT)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._requests)
+
+    def stats(self) -> Stats:
+        return self._counters.stats(self.manager.pages(), len(self.scheduler.waiting), len(self.scheduler.running))
+
+    def usage(self, request_id: str) -> Usage:
+        """Accounting of a request that is still in the engine."""
+        return self._usage(self._requests[request_id])
+
+    def params_of(self, request_id: str) -> dict[str, int | float]:
+        """The per-request params of a request in the engine, with defaults and shares resolved."""
+        return dict(self._requests[request_id].params)
+
+    def progress(self, request_id: str) -> int:
+        """Tokens of a request in the engine that have been computed."""
+        return self._requests[request_id].computed
+
+    # ---- admission ---------------------------------------------------------------------------
+
+    def _refuse_impossible(self, name: str, ids: tuple[int, ...], sampling: SamplingParams) -> None:
+        if name in self._requests:
+            raise RequestError(f"request id {name!r} is in use: choose another, or none")
+        if not ids:
+            raise RequestError("the prompt has no tokens: give at least one")
+        vocab = self.model.shape.vocab
+        wrong = next((token for token in ids if not 0 <= token < vocab), None)
+        if wrong is not None:
+            raise RequestError(f"token id {wrong} is out of range: the model has ids 0 to {vocab - 1}")
+        sampling.check_vocab(vocab)
+        longest = len(ids) + sampling.max_tokens
+        if self.manager.LAYOUT.position == "logical" and longest > self.model.shape.max_positions:
+            raise RequestError(
+                f"{len(ids)} prompt tokens and {sampling.max_tokens} new ones make {longest}; "
+                f"the model has {self.model.shape.max_positions} positions: shorten the prompt or max_tokens"
+            )
+
+    def _refuse_too_large(self, request: Request) -> None:
+        needed, total = self._reservation(request), self.manager.pages().total
+        if needed > total:
+            raise RequestError(
+                f"the request needs {needed} pages at its peak and the engine has {total}: raise memory_tokens "
+                f"(now {self.options.memory_tokens}), or shorten the prompt or max_tokens"
+            )
+        request.reserved = needed
+
+    def _reservation(self, request: Request) -> int:
+        """Pages at the derived peak: the prompt, and as many new tokens as the options reserve."""
+        new = request.sampling.max_tokens
+        if self.options.reserve_tokens is not None:
+            new = min(new, max(self.options.reserve_tokens, len(request.generated) + 1))
+        return self.manager.page_need(len(request.prompt), new, self.options.chunk, request.params)
+
+    def _admit(self) -> None:
+        for request in self.scheduler.waiting:
+            request.reserved = self._reservation(request)
+        free = self.manager.pages().total - sum(request.reserved for request in self.scheduler.running)
+        for request in self.scheduler.admit(free):
+            request.handle = self.manager.open(request.request_id, request.params)
+
+    # ---- one forward -------------------------------------------------------------------------
+
+    def _run(self, work: _Work) -> list[RequestOutput]:
+        """Plan pages, run the forward, and give each row its token; on failure undo and fail the row that caused it."""
+        work = self._make_room(work)
+        if not work.requests:
+            return []
+        start = time.perf_counter()
+        try:
+            sampled = self._forward(work)
+        except STEP_FAILURES as error:
+            self.manager.rollback_step()
+            return self._isolate(work, error)
+        self._clock(work, time.perf_counter() - start)
+        return self._collect(work, sampled)
+
+    def _make_room(self, work: _Work) -> _Work:
+        """Allocate the step's pages. Preempts the youngest until they fit; the oldest always makes progress."""
+        requests = work.requests
+        while requests:
+            try:
+                self.manager.begin_step(StepBatch(
+                    handles=tuple(request.handle for request in requests), tokens=work.tokens,
+                    phase="prefill" if work.prefill else "decode", prompt_done=work.last,
+                    steps=tuple(max(0, request.computed - len(request.prompt)) for request in requests),
+                ))  # fmt: skip
+                break
+            except OutOfPages as shortage:
+                victim = self.scheduler.victim()
+                if victim is None:
+                    raise AssertionError(f"one admitted request outgrew its reservation: {shortage}") from shortage
+                self._preempt(victim)
+                requests = tuple(request for request in requests if request is not victim)
+        return _Work(requests, work.tokens, work.last)
+
+    def _preempt(self, request: Request) -> None:
+        self.manager.close(request.handle)
+        self.scheduler.remove(request)
+        request.restart()
+        self.scheduler.add(request)
+        self._counters.preemptions += 1
+
+    @torch.no_grad()
+    def _forward(self, work: _Work) -> tuple[Tensor, Logprobs | None] | None:
+        """Sampled ids [row], or None where the chunk does not end a prompt. Commits the step."""
+        rows = [[request.token_at(request.computed + n) for n in range(work.tokens)] for request in work.requests]
+        starts = [request.computed for request in work.requests]
+        device = self.model.device
+        ids = torch.tensor(rows, dtype=torch.int64).to(device)
+        positions = torch.tensor(starts, dtype=torch.int64).to(device)[:, None] + torch.arange(work.tokens, device=device)
+        hidden = self.model.hidden_states(ids, positions, self.manager)
+        sampled = self._sample(work, self.model.logits(hidden[:, -1])) if work.last else None
+        self.manager.finish_step()
+        self.manager.commit_step()
+        return sampled
+
+    def _sample(self, work: _Work, logits: Tensor) -> tuple[Tensor, Logprobs | None]:
+        if not bool(torch.isfinite(logits).any(dim=-1).all()) or bool(torch.isnan(logits).any()):
+            raise ArithmeticError("the model returned logits that are not numbers")
+        history = [(request.prompt, request.generated) for request in work.requests]
+        return sample(logits, [r.sampling for r in work.requests], history, [len(r.generated) for r in work.requests])
+
+    def _isolate(self, work: _Work, error: Exception) -> list[RequestOutput]:
+        """A forward of several rows failed: run them one by one, so that only the guilty one ends."""
+        if len(work.requests) == 1:
+            return [self._end(work.requests[0], FinishReason.ERROR, f"{type(error).__name__}: {error}")]
+        outputs = []
+        for request in work.requests:
+            if request.status is Status.RUNNING:
+                outputs += self._run(_Work((request,), work.tokens, work.last))
+        return outputs
+
+    def _collect(self, work: _Work, sampled: tuple[Tensor, Logprobs | None] | None) -> list[RequestOutput]:
+        ids = sampled[0].tolist() if sampled is not None else []
+        outputs = []
+        for row, request in enumerate(work.requests):
+            request.computed += work.tokens
+            if request.computed == request.known_tokens and sampled is not None:
+                outputs.append(self._append(request, ids[row], _logprobs(request, sampled[1], row, ids[row])))
+        return outputs
+
+    def _append(self, request: Request, token: int, logprobs: tuple[TokenLogprobs, ...]) -> RequestOutput:
+        request.generated.append(token)
+        self._counters.generated += 1
+        text, reason = self._watches[request.request_id].push(token)
+        if reason is not None:
+            return self._end(request, reason, text=text, token_ids=(token,), logprobs=logprobs)
+        return RequestOutput(request.request_id, text, (token,), logprobs)
+
+    def _end(self, request: Request, reason: FinishReason, error: str | None = None, **new: object) -> RequestOutput:
+        usage = self._usage(request)
+        if request.handle is not None:
+            self.manager.close(request.handle)
+            request.handle = None
+        self.scheduler.remove(request)
+        request.status = Status.FINISHED
+        del self._requests[request.request_id], self._watches[request.request_id]
+        self._counters.finished(reason)
+        return RequestOutput(request.request_id, finish_reason=reason, error=error, usage=usage, **new)
+
+    # ---- accounting --------------------------------------------------------------------------
+
+    def _clock(self, work: _Work, seconds: float) -> None:
+        self._counters.forward(work.tokens * len(work.requests), work.prefill, seconds)
+        for request in work.requests:
+            if request.prefilling:
+                request.prefill_seconds += seconds
+            else:
+                request.decode_seconds += seconds
+
+    def _usage(self, request: Request) -> Usage:
+        held = self.manager.bytes(request.handle) if request.handle is not None else None
+        return Usage(
+            prompt_tokens=len(request.prompt),
+            new_tokens=len(request.generated),
+            kv_bytes=held.kv if held else 0,
+            kv_bytes_peak=held.peak if held else 0,
+            state_bytes=held.state if held else 0,
+            tokens_evicted=self.manager.tokens_evicted(request.handle) if held else 0.0,
+            prefill_seconds=request.prefill_seconds,
+            decode_seconds=request.decode_seconds,
+            preemptions=request.preemptions,
+        )
+
+
+def _work_of(chunk: Chunk) -> _Work:
+    return _Work((chunk.request,), chunk.end - chunk.start, chunk.last)
+
+
+def _logprobs(request: Request, all_rows: Logprobs | None, row: int, token: int) -> tuple[TokenLogprobs, ...]:
+    wanted = request.sampling.logprobs
+    if wanted is None or all_rows is None:
+        return ()
+    pairs = zip(all_rows.top_ids[row, :wanted].tolist(), all_rows.top[row, :wanted].tolist())
+    chosen = float(all_rows.chosen[row])
+    assert math.isfinite(chosen), "a sampled token has no probability"
+    return (TokenLogprobs(token, chosen, tuple(pairs)),)

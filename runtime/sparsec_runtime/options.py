@@ -1,0 +1,30 @@
+"""What the person who starts an engine may choose; everything else is derived from the method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Sizes of one engine.
+
+    chunk: prompt tokens per prefill forward; token_budget: tokens per step over decode rows and chunks;
+    memory_tokens: the pools hold as many bytes as dense attention needs for this many tokens; reserve_tokens: new
+    tokens that admission reserves per request (None: all of max_tokens, so that nobody is ever preempted).
+    """
+
+    chunk: int = 512
+    token_budget: int = 2048
+    max_running: int = 64
+    memory_tokens: int = 65536
+    reserve_tokens: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("chunk", "token_budget", "max_running", "memory_tokens"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} = {value!r} is out of range: a whole number, at least 1")
+        if self.reserve_tokens is not None and self.reserve_tokens < 1:
+            raise ValueError(f"reserve_tokens = {self.reserve_tokens!r} is out of range: at least 1, or None for all of max_tokens")

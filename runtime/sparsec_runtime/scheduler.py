@@ -1,0 +1,92 @@
+"""Which work runs in a step: every decode row, then whole prefill chunks up to a token budget.
+
+Admission goes by the derived peak of a method, in order of arrival. Chunks are run or deferred, never cut to what is
+left of the budget, because chunk boundaries must not depend on batch mates.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+
+from sparsec_runtime.request import Request, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tokens [start, end) of one prompt; `last` if it ends the prompt."""
+
+    request: Request
+    start: int
+    end: int
+
+    @property
+    def last(self) -> bool:
+        return self.end == len(self.request.prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    decodes: tuple[Request, ...]
+    chunks: tuple[Chunk, ...]
+
+    @property
+    def empty(self) -> bool:
+        return not self.decodes and not self.chunks
+
+
+class Scheduler:
+    """Owns the queues. `capacity` and `needs` are counted in pages; `needs(request)` is the request's derived peak."""
+
+    def __init__(self, chunk: int, token_budget: int, max_running: int) -> None:
+        self.chunk, self.token_budget, self.max_running = chunk, token_budget, max_running
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self._oldest_turn = True
+
+    def add(self, request: Request) -> None:
+        """Queue by arrival, so that a preempted request takes its old place again."""
+        bisect.insort(self.waiting, request, key=lambda entry: entry.arrival)
+
+    def remove(self, request: Request) -> None:
+        for queue in (self.waiting, self.running):
+            if request in queue:
+                queue.remove(request)
+
+    def admit(self, free_reserve: int) -> list[Request]:
+        """Move requests from the head of the queue while their reservation fits; nobody overtakes a larger one."""
+        admitted = []
+        while self.waiting and len(self.running) < self.max_running and self.waiting[0].reserved <= free_reserve:
+            request = self.waiting.pop(0)
+            free_reserve -= request.reserved
+            request.status = Status.RUNNING
+            bisect.insort(self.running, request, key=lambda entry: entry.arrival)
+            admitted.append(request)
+        return admitted
+
+    def plan(self) -> Plan:
+        decodes = tuple(r for r in self.running if not r.prefilling)
+        return Plan(decodes, tuple(self._chunks(self.token_budget - len(decodes))))
+
+    def _chunks(self, budget: int) -> list[Chunk]:
+        """At least one chunk if any prompt waits. Turns alternate between the oldest and the shortest prompt."""
+        cursor = {id(r): r.computed for r in self.running if r.prefilling}
+        open_prompts = [r for r in self.running if r.prefilling]
+        chunks: list[Chunk] = []
+        while open_prompts:
+            request = open_prompts[0] if self._oldest_turn else min(open_prompts, key=lambda r: len(r.prompt) - cursor[id(r)])
+            start = cursor[id(request)]
+            end = min(len(request.prompt), start + self.chunk)
+            if chunks and end - start > budget:
+                break
+            chunks.append(Chunk(request, start, end))
+            self._oldest_turn = not self._oldest_turn
+            budget -= end - start
+            cursor[id(request)] = end
+            if end == len(request.prompt):
+                open_prompts.remove(request)
+        return chunks
+
+    def victim(self) -> Request | None:
+        """Whom to preempt: the youngest, never the oldest, so that the oldest always makes progress."""
+        return self.running[-1] if len(self.running) > 1 else None
