@@ -3,7 +3,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
+from sparsec_runtime.models import tokenizer
 from sparsec_runtime.models.tokenizer import REPLACEMENT, ByteTokenizer, Stream, eos_ids_of
 
 TEXTS = ["", "Hello world", "  two  spaces 123456\n\tx", "héllo 你好 🙂 👩‍👩‍👧", "I'm don't", "a\n\n1. x   12 y"]
@@ -16,15 +19,14 @@ def smollm():
     return load_model("smollm2-135m").tokenizer
 
 
-def streamed(tokenizer, ids: list[int]) -> list[str]:
-    stream = tokenizer.stream()
+def streamed(of, ids: list[int]) -> list[str]:
+    stream = of.stream()
     return [*(stream.push(token) for token in ids), stream.flush()]
 
 
 @given(st.text())
 def test_bytes_round_trip(text: str) -> None:
-    tokenizer = ByteTokenizer()
-    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert ByteTokenizer().decode(ByteTokenizer().encode(text)) == text
 
 
 @given(st.lists(st.integers(0, 300), max_size=60))
@@ -59,6 +61,32 @@ def test_smollm_stops_at_two_and_puts_no_token_before_text(smollm) -> None:
     assert smollm.eos_ids == (2,)
     assert smollm.encode("Hello world") == [19556, 905]
     assert smollm.encode("<|im_start|>user\nHi<|im_end|>\n") == [1, 4093, 198, 26843, 2, 198]
+
+
+def _toy_backend() -> PreTrainedTokenizerFast:
+    words = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "x": 2}, unk_token="x"))
+    return PreTrainedTokenizerFast(tokenizer_object=words, bos_token="</s>", eos_token="</s>")
+
+
+@pytest.mark.parametrize(("stated", "ids"), [(True, [0, 2]), (False, [2]), (None, [2])])
+def test_metadata_decides_special_tokens_and_whether_text_begins_with_one(stated: bool | None, ids: list[int]) -> None:
+    metadata = {"tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 1}
+    metadata |= {} if stated is None else {"tokenizer.ggml.add_bos_token": stated}
+    backend = _toy_backend()
+    for _ in range(2):  # the second time finds everything right
+        tokenizer._name_special_tokens(backend, metadata)
+        tokenizer._begin_as_stated(backend, metadata)
+    assert (backend.bos_token, backend.eos_token) == ("<s>", "</s>")
+    assert backend("x")["input_ids"] == ids
+
+
+def test_a_beginning_that_the_metadata_denies_is_dropped() -> None:
+    backend = _toy_backend()
+    metadata = {"tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 1, "tokenizer.ggml.add_bos_token": True}
+    for stated, ids in ((True, [0, 2]), (False, [2])):
+        tokenizer._name_special_tokens(backend, metadata)
+        tokenizer._begin_as_stated(backend, metadata | {"tokenizer.ggml.add_bos_token": stated})
+        assert backend("x")["input_ids"] == ids
 
 
 @pytest.mark.model

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tokenizers import pre_tokenizers
+from tokenizers import pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from .errors import ModelError
-from .gguf import read_header
+from .gguf import Scalar, read_header
 
 Message = Mapping[str, str]  # {"role": ..., "content": ...}
 REPLACEMENT = "\ufffd"  # what a decoder shows for bytes that are not UTF-8, or not yet
@@ -132,9 +132,32 @@ def gguf_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a GGUF file, set right where the one that transformers builds from it departs from the metadata."""
     metadata = read_header(path).metadata
     backend = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+    _name_special_tokens(backend, metadata)
+    _begin_as_stated(backend, metadata)
     if metadata.get("tokenizer.ggml.pre") == "smollm":
         _split_digits(backend)
     return backend
+
+
+def _name_special_tokens(backend: PreTrainedTokenizerBase, metadata: Mapping[str, Scalar]) -> None:
+    """transformers 5.17 takes SmolLM2's end for its beginning; the metadata's ids decide."""
+    for role in ("bos", "eos"):
+        token = metadata.get(f"tokenizer.ggml.{role}_token_id")
+        if token is not None:
+            setattr(backend, f"{role}_token", backend.convert_ids_to_tokens(token))
+
+
+def _begin_as_stated(backend: PreTrainedTokenizerBase, metadata: Mapping[str, Scalar]) -> None:
+    """Puts the bos token before text exactly where the metadata says so; where it says nothing, transformers decides."""
+    wanted = metadata.get("tokenizer.ggml.add_bos_token")
+    begins = backend("x")["input_ids"][:1] == [backend.bos_token_id]
+    if wanted is None or backend.bos_token is None or wanted == begins:
+        return
+    bos, start = backend.bos_token, f"{backend.bos_token} " if wanted else ""
+    special = [(bos, backend.bos_token_id)] if wanted else []
+    backend.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{start}$A", pair=f"{start}$A {start}$B:1", special_tokens=special
+    )
 
 
 def _split_digits(backend: PreTrainedTokenizerBase) -> None:
