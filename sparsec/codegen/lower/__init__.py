@@ -1,0 +1,1 @@
+"""Checked syntax to plan ops: expressions, sets, statements, hooks and host counts."""
