@@ -22,8 +22,9 @@ class CountRule:
 
     rows: evict: rows held afterwards; move: rows that leave `source` for `zone`; attend: rows read per query.
     per: "head" (rows of every KV head), "layer" (of all KV heads of the layer together) or "model".
-    when, layers, rows are host-known over `lets`, params, facts and counters; what is not host-known was dropped and
-    makes the rule inexact: `rows` is then an upper bound of what is held or read, for a move of what leaves.
+    when, layers, rows are host-known over `lets`, params, facts and counters. Where the count depends on tensors, `rows`
+    is an upper bound and `exact` is False. Where a guard does, that part of it was dropped and `certain` is False too:
+    the rule may not run although `when` holds.
     """
 
     hooks: tuple[str, ...]
@@ -36,6 +37,7 @@ class CountRule:
     rows: t.Expr
     per: str
     exact: bool
+    certain: bool
     lets: tuple[t.Let, ...]
     line: int
     rule: int
@@ -102,12 +104,13 @@ class Counter:
                 parts = (stmt.component.text,) if stmt.component is not None else PARTS
             case t.Evict(keep=ranking) | t.Attend(read=ranking):
                 size, source, zone, parts = self.ranking(ranking), None, None, PARTS
-        exact = size.exact and layers_known and when_known and not self._stale(size.rows)
+        certain = layers_known and when_known
+        exact = size.exact and certain and not self._stale(size.rows)
         action = type(stmt).__name__.lower()
         lets = self._lets(size.rows, when, layers)
-        names = self.scope.names
+        names, line, index = self.scope.names, self.effect.line, self.scope.index
         return CountRule(
-            names, layers, when, action, source, zone, parts, size.rows, size.per, exact, lets, self.effect.line, self.scope.index
+            names, layers, when, action, source, zone, parts, size.rows, size.per, exact, certain, lets, line, index
         )
 
     def known(self, expr: t.Expr) -> bool:
@@ -236,10 +239,14 @@ class Counter:
         if left.per != right.per:
             left, right = self._over_heads(left), self._over_heads(right)
         whole = LEN if left.per == "head" else t.Binary("*", LEN, KV_HEADS)
-        return Size(call("min", whole, plus(_uncapped(left.rows), _uncapped(right.rows))), left.exact and right.exact, left.per)
+        (first, first_exact), (second, second_exact) = _uncapped(left), _uncapped(right)
+        return Size(call("min", whole, plus(first, second)), first_exact and second_exact, left.per)
 
     def _over_heads(self, size: Size) -> Size:
-        return size if size.per == "layer" else Size(t.Binary("*", _uncapped(size.rows), KV_HEADS), size.exact, "layer")
+        if size.per == "layer":
+            return size
+        rows, exact = _uncapped(size)
+        return Size(t.Binary("*", rows, KV_HEADS), exact, "layer")
 
     def _difference(self, expr: t.Binary) -> Size:
         """`A - recent(n)` and `A - sink(n)`: what positions alone decide is exact, other differences are bounded by A."""
@@ -290,10 +297,9 @@ class Counter:
         return size.rows if size.per == "layer" else t.Binary("*", size.rows, KV_HEADS) if size.per == "head" else None
 
 
-def _uncapped(rows: t.Expr) -> t.Expr:
-    """`n` of `min(len, n)`: a union is capped as a whole."""
+def _uncapped(size: Size) -> tuple[t.Expr, bool]:
+    """`n` of `min(len, n)`, since a union is capped as a whole; dropping another cap leaves an upper bound."""
+    rows = size.rows
     if isinstance(rows, t.Call) and rows.name.text == "min" and len(rows.args) == 2:
-        held = rows.args[0]
-        if held == LEN or held == t.Binary("*", LEN, KV_HEADS):
-            return rows.args[1]
-    return rows
+        return rows.args[1], size.exact and rows.args[0] in (LEN, t.Binary("*", LEN, KV_HEADS))
+    return rows, size.exact

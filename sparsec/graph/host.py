@@ -11,10 +11,11 @@ from keyword import iskeyword
 from math import ceil, floor
 from types import CodeType
 
+from sparsec.dsl import names
 from sparsec.dsl import tree as t
 from sparsec.graph.program import Program, Rule
 
-FACTS = frozenset({"n_layers", "kv_heads", "head_dim", "group", "kv_width", "scale"})
+FACTS = frozenset(name for name, fact in names.FACTS.items() if fact.model)
 COUNTERS = frozenset({"len", "rows", "steps", "prompt_rows", "layer", "prompt_done", "prefilling", "decoding"})
 CONSTANTS = frozenset({"true", "false", "none", "all", "K", "V"})
 SIZES = {"l": "n_layers", "h": "kv_heads"}  # letters that the host can run over

@@ -13,6 +13,7 @@ from sparsec.graph.program import SET_OPS, Program, Rule
 from sparsec.graph.text import text
 
 SCORES = ("probs", "logits")
+OBSERVABLE = (*SCORES, "Q")
 STEP = "step"  # the queries of the step
 
 
@@ -40,15 +41,15 @@ class _Path:
     reduces: tuple[str, ...]
 
 
-def observed(program: Program) -> tuple[Observed, ...]:
-    """Every use of probs or logits in an effect, in source order."""
+def observed(program: Program, tensors: tuple[str, ...] = SCORES) -> tuple[Observed, ...]:
+    """Every use of these tensors in an effect, in source order."""
     found: dict[Observed, None] = {}
     for rule in program.rules:
         memo: dict[str, frozenset[_Path]] = {}
         for effect in rule.effects:
             nodes = [*_operands(effect.stmt), *([effect.when] if effect.when is not None else [])]
             for path in sorted(frozenset().union(*(_paths(node, program, rule, memo) for node in nodes)), key=repr):
-                if path.tensor in SCORES:
+                if path.tensor in tensors:
                     use = Observed(path.tensor, path.queries or STEP, path.reduces, rule.names, rule.index, effect.line)
                     found.setdefault(use)
     return tuple(found)
@@ -82,7 +83,7 @@ def _paths(node: t.Node, program: Program, rule: Rule, memo: dict[str, frozenset
 
 def _of_name(node: t.Ref, program: Program, rule: Rule, memo: dict[str, frozenset[_Path]]) -> frozenset[_Path]:
     word = node.name.text
-    if word in SCORES:
+    if word in OBSERVABLE:
         return frozenset({_Path(word, None, ())})
     let = program.let(rule, word)
     if let is None:
