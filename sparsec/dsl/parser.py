@@ -1,6 +1,7 @@
 """Text to syntax tree. One Lark grammar, one builder; no names are resolved here.
 
 The builder is iterative and refuses deep nesting, so hostile input ends in a diagnostic and not in a stack overflow.
+What is wrong with a text that does not parse is said by `recovery.py` and `expected.py`.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from functools import lru_cache
 from importlib.resources import files
 
 from lark import Lark, Token, Tree
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.exceptions import UnexpectedInput
 from lark.tree import Meta
 
 from sparsec.diagnostics import Diagnostic, Source, SpecError
 from sparsec.dsl import tree as t
-from sparsec.dsl.expected import describe_character, describe_token
+from sparsec.dsl.expected import wrong_version
+from sparsec.dsl.limits import MAX_DEPTH, too_deep, too_long, unreadable
+from sparsec.dsl.recovery import syntax_errors
 
 LANGUAGE_VERSION = 1
-MAX_DEPTH = 64  # nesting of expressions and blocks; the deepest shipped spec needs 12
 
 
 @lru_cache(maxsize=1)
@@ -28,20 +30,26 @@ def grammar() -> Lark:
 
 
 def parse(source: Source) -> t.SparseFile:
-    """Parse one file. Raises SpecError with code S0xx where the text is not a `.sparse` file."""
+    """Parse one file. Raises SpecError with codes S0xx where the text is not a `.sparse` file."""
+    refused = unreadable(source.text)
+    if refused:
+        raise SpecError(source, refused)
     try:
         raw = grammar().parse(source.text)
-    except UnexpectedToken as error:
-        raise SpecError(source, (describe_token(error, source.text),)) from None
-    except UnexpectedCharacters as error:
-        raise SpecError(source, (describe_character(error, source.text),)) from None
     except UnexpectedInput as error:
-        raise AssertionError(f"lark raised an unknown kind of parse error: {error!r}") from error
+        raise SpecError(source, syntax_errors(grammar(), source.text, error, LANGUAGE_VERSION)) from None
+    refused = _too_long(raw)
+    if refused:
+        raise SpecError(source, refused)
     built = _build(raw, source)
     if built.version != LANGUAGE_VERSION:
-        message = f"this compiler reads language version {LANGUAGE_VERSION}, not {built.version}"
-        raise SpecError(source, (Diagnostic("S003", message, built.span, f"write `sparse {LANGUAGE_VERSION}`"),))
+        raise SpecError(source, (wrong_version(built.version, LANGUAGE_VERSION, _span(raw.children[0].meta)),))
     return built
+
+
+def _too_long(raw: Tree) -> tuple[Diagnostic, ...]:
+    found = (too_long(child) for node in raw.iter_subtrees_topdown() for child in node.children if isinstance(child, Token))
+    return tuple(one for one in found if one is not None)
 
 
 def _build(raw: Tree, source: Source) -> t.SparseFile:
@@ -51,8 +59,7 @@ def _build(raw: Tree, source: Source) -> t.SparseFile:
     for node in raw.iter_subtrees():
         level = 1 + max((depth[id(c)] for c in node.children if isinstance(c, Tree)), default=0)
         if level > MAX_DEPTH:
-            message = f"nested more than {MAX_DEPTH} levels deep"
-            raise SpecError(source, (Diagnostic("S002", message, _span(node.meta), "split it with `let`"),))
+            raise SpecError(source, (too_deep(_span(node.meta)),))
         depth[id(node)] = level
         parts = [done[id(child)] if isinstance(child, Tree) else child for child in node.children]
         done[id(node)] = _BUILDERS[node.data](parts, _span(node.meta))
@@ -217,7 +224,7 @@ def _binder(parts: list, span: t.Span) -> t.Binder:
 
 _BUILDERS: dict[str, Callable[[list, t.Span], object]] = {
     "start": lambda p, s: t.SparseFile(p[0], p[1], span=s),
-    "version": lambda p, s: int(p[0][:9]),
+    "version": lambda p, s: int(p[0]),
     "method": _method,
     "cite": lambda p, s: t.Cite(_text(p[0]), span=s),
     "param": _param,
@@ -275,7 +282,7 @@ _BUILDERS: dict[str, Callable[[list, t.Span], object]] = {
     "floordiv": _binary("//"),
     "mod": _binary("%"),
     "neg": lambda p, s: t.Unary("-", p[0], span=s),
-    "int": lambda p, s: t.Int(int(p[0][:4000]), span=s),
+    "int": lambda p, s: t.Int(int(p[0]), span=s),
     "float": lambda p, s: t.Float(str(p[0]), span=s),
     "literal_set": lambda p, s: t.SetLiteral(tuple(p), span=s),
     "call": _call,
