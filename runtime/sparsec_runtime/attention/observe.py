@@ -1,0 +1,63 @@
+"""Scores that hooks read: logits and probs of some queries over the resident rows, in fp32, beside attention itself.
+
+They are computed apart from the output, so that observing never changes what attention returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ..ops.windows import softmax
+
+BLOCK_SCORES = 1 << 22  # fp32 scores in one block of queries
+
+
+@dataclass(eq=False)
+class QueryBlock:
+    """Some queries of one layer. Q [row, query, kv_head, group, channel] rotated; mask [row, query, kv_head|1, group|1, token].
+
+    query_valid [row, query] marks real queries; the others (a window longer than the sequence, or than a row's own width) have probs 0.
+    """
+
+    Q: Tensor
+    query_pos: Tensor
+    query_valid: Tensor
+    keys: Tensor = field(repr=False)
+    mask: Tensor = field(repr=False)
+    scale: float = 1.0
+    _logits: Tensor | None = field(default=None, repr=False)
+    _probs: Tensor | None = field(default=None, repr=False)
+
+    @property
+    def logits(self) -> Tensor:
+        """Scaled scores [row, query, kv_head, group, token] fp32; -inf where a query does not attend."""
+        if self._logits is None:
+            rows, queries, heads, group, _ = self.Q.shape
+            q = self.Q.float().permute(0, 2, 1, 3, 4).flatten(2, 3)
+            scores = (q @ self.keys.float().transpose(-1, -2)) * self.scale
+            scores = scores.reshape(rows, heads, queries, group, -1).permute(0, 2, 1, 3, 4)
+            self._logits = torch.where(self.seen, scores, float("-inf"))
+        return self._logits
+
+    @property
+    def probs(self) -> Tensor:
+        """Softmax of the logits over the rows attended to; 0 elsewhere."""
+        if self._probs is None:
+            self._probs = softmax(self.logits, self.seen)
+        return self._probs
+
+    @property
+    def seen(self) -> Tensor:
+        """[row, query, kv_head|1, group|1, token]"""
+        return self.mask & self.query_valid[:, :, None, None, None]
+
+
+def blocks_of(queries: int, heads: int, tokens: int) -> Iterator[tuple[int, int]]:
+    """Ranges of queries whose scores fit one block."""
+    size = max(1, BLOCK_SCORES // max(1, heads * tokens))
+    for first in range(0, queries, size):
+        yield first, min(first + size, queries)

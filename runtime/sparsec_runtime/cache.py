@@ -1,0 +1,328 @@
+"""CacheManager: storage and execution of one forward for one method. The generated manager of an artifact is its subclass.
+
+The engine's order: begin_step (pages) -> attend per layer (write, hooks, attention) -> finish (hooks after sampling) -> commit_step (stored
+rows change, pages are freed). rollback_step undoes a step that failed anywhere before its commit. Knows no model code and no request policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .admission import page_need
+from .attention.decode import attend_decode
+from .attention.prefill import attend_prefill
+from .hooks import AFTER_ATTENTION, BEFORE_ATTENTION, END_OF_PROMPT, FINISH_STEP, bound_hooks
+from .layout import PARTS, Counts, Layout
+from .memory import OutOfPages, PageCounts
+from .params import ParamSpec, Value, Values, resolve_params
+from .resident import Resident
+from .rope import Rope
+from .sequence import Sequence
+from .settle import settle
+from .states import initial_plain
+from .step import Step, StepBatch
+from .storage import Storage
+from .summaries import refresh
+from .views import Recorder, View
+from .writing import write_new_rows
+
+__all__ = ["CacheManager", "KvBytes", "StepBatch"]
+
+
+class Shape(Protocol):
+    """What the cache needs of a ModelShape."""
+
+    layers: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class KvBytes:
+    """kv: pages of K and V (codes, scales, minima) that a request owns; state: everything else it owns; peak: most kv so far."""
+
+    kv: int
+    state: int
+    peak: int
+
+
+class CacheManager:
+    """Subclasses set LAYOUT and PARAMS, and define a method `hook(self, view)` per bound hook and `summary_<name>(self, pages)` per summary."""
+
+    LAYOUT: ClassVar[Layout] = Layout()
+    PARAMS: ClassVar[tuple[ParamSpec, ...]] = ()
+    FACTS: ClassVar[Mapping[str, object]] = {}
+
+    def __init__(
+        self,
+        shape: Shape,
+        rope: Rope,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        pool_tokens: int,
+        max_requests: int = 64,
+        chunk: int = 512,
+    ) -> None:
+        self.device = torch.device(device)
+        self.max_requests, self.chunk = max_requests, chunk
+        self.model_facts: dict[str, float | int] = {
+            "n_layers": shape.layers, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim, "group": shape.q_heads // shape.kv_heads,
+            "kv_width": shape.kv_heads * shape.head_dim, "scale": shape.scale,
+        }  # fmt: skip
+        self.storage = Storage(self.LAYOUT, self.model_facts, rope.to(self.device), dtype, self.device, pool_tokens)
+        self.recorder: Recorder | None = None
+        self._hooks = bound_hooks(type(self))
+        self._equations = {name: getattr(self, f"summary_{name}") for name in self.storage.summaries}
+        self._sequences: dict[int, Sequence] = {}
+        self._opened = 0
+        self._step: Step | None = None
+        self._residents: dict[int, Resident] = {}
+        self._needs: dict[tuple[object, ...], int] = {}
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def resolve_params(self, given: Values, prompt_tokens: int | None = None) -> dict[str, Value]:
+        """Every param of one request; raises ParamError. "25%" is that share of the prompt."""
+        return resolve_params(self.PARAMS, given, self.model_facts, prompt_tokens)
+
+    def open(self, request_id: str, params: Values) -> int:
+        """A new request that holds nothing yet; params as resolve_params gives them."""
+        assert len(self._sequences) < self.max_requests, f"more than {self.max_requests} requests are open"
+        storage = self.storage
+        empty = np.zeros((storage.layers, storage.heads), dtype=np.int64)
+        sequence = Sequence(
+            request_id, params, empty, {(zone, part): empty for zone in storage.zone_names for part in PARTS},
+            {name: stream.table() for name, stream in storage.streams.items()},
+        )  # fmt: skip
+        ring = 0 if self.LAYOUT.ring is None else self.LAYOUT.ring(params, self.model_facts)
+        if ring:
+            heads = storage.heads * int(self.model_facts["group"])
+            sequence.ring = torch.zeros((storage.layers, ring, heads, storage.head_dim), dtype=storage.dtype, device=self.device)
+        for state in self.LAYOUT.plain_states:
+            sequence.states[state.name] = initial_plain(state, self.model_facts, storage.dtype, self.device)
+        self._opened += 1
+        self._sequences[self._opened] = sequence
+        return self._opened
+
+    def close(self, handle: int) -> None:
+        """Frees everything that a request holds."""
+        assert self._step is None, "a request is closed between steps"
+        sequence = self._sequences.pop(handle)
+        for name, stream in self.storage.streams.items():
+            sequence.tables[name].shrink(np.zeros_like(sequence.tables[name].used), stream.pool)
+            stream.pool.check_conserved()
+
+    # ---- one step ------------------------------------------------------------------------------
+
+    def begin_step(self, batch: StepBatch) -> None:
+        """Allocates the pages of the step's new rows and of the moves that it will make, or raises OutOfPages with nothing changed."""
+        assert self._step is None, "the last step was neither committed nor rolled back"
+        sequences = [self._sequences[handle] for handle in batch.handles]
+        wanted = [self._planned_pages(sequence, batch, row) for row, sequence in enumerate(sequences)]
+        for name, stream in self.storage.streams.items():
+            missing = sum(sequence.tables[name].missing(pages[name]) for sequence, pages in zip(sequences, wanted))
+            if missing > stream.pool.free:
+                raise OutOfPages(name, missing, stream.pool.free)
+        for name, stream in self.storage.streams.items():
+            for sequence, pages in zip(sequences, wanted):
+                stream.grow(sequence.tables[name], pages[name])
+        self._step = Step(batch, sequences, self.storage.addresses(sequences), self.device, self.LAYOUT)
+        self._residents = {}
+        for sequence in sequences:
+            sequence.peak_bytes = max(sequence.peak_bytes, self._kv_bytes(sequence))
+
+    @torch.no_grad()
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
+        """One layer of the forward: q [row, token, q_head, channel] and k, v [row, token, kv_head, channel] before RoPE -> like q."""
+        step = self._active_step()
+        assert layer not in self._residents, f"layer {layer} attends twice in one step"
+        resident = self._residents[layer] = Resident(self.storage, step, layer)
+        queries = write_new_rows(resident, q, k, v)
+        if self._equations:
+            refresh(resident, self._equations, step.before[:, layer])
+        view = View(resident, self.model_facts, queries, hidden, self.recorder)
+        self._fire(BEFORE_ATTENTION[step.batch.phase], view)
+        out = self._attention(resident, queries)
+        self._fire(AFTER_ATTENTION[step.batch.phase], view)
+        resident.forget_payload()
+        return out.flatten(2, 3)
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Hooks after sampling: end_of_prompt in all layers, then finish_step in all layers."""
+        step = self._active_step()
+        if step.ends_prompt:
+            self._fire_everywhere(END_OF_PROMPT)
+            step.prompt_rows = np.stack([self._residents[layer].rows for layer in range(self.storage.layers)], axis=1)
+        self._fire_everywhere(FINISH_STEP)
+
+    @torch.no_grad()
+    def commit_step(self) -> None:
+        """Makes the hooks' decisions real, frees the pages that they emptied, and counts the step's rows."""
+        step = self._active_step()
+        assert len(self._residents) == self.storage.layers, f"{len(self._residents)} of {self.storage.layers} layers ran"
+        residents = [self._residents[layer] for layer in range(self.storage.layers)]
+        held = [self._counts_after(residents, row) for row in range(len(step.sequences))]
+        for sequence, counts in zip(step.sequences, held):
+            self._check_room(sequence, counts)
+        for resident in residents:
+            settle(resident)
+            if self._equations and resident.source is not None:
+                refresh(resident, self._equations, np.zeros_like(resident.rows))
+        step.store_plain_states()
+        for row, (sequence, counts) in enumerate(zip(step.sequences, held)):
+            sequence.rows, sequence.zone_rows = counts
+            sequence.length += step.tokens
+            if step.ends_prompt:
+                sequence.prompt_rows = step.prompt_rows[row]
+            self._trim(sequence)
+        self._end_step()
+
+    def rollback_step(self) -> None:
+        """Undoes a step that failed: pools, tables and counts are as before begin_step. Does nothing between steps."""
+        if self._step is None:
+            return
+        for sequence in self._step.sequences:
+            self._trim(sequence)
+        self._end_step()
+
+    # ---- accounting ----------------------------------------------------------------------------
+
+    def bytes(self, handle: int) -> KvBytes:
+        sequence = self._sequences[handle]
+        state = sum(
+            int(sequence.tables[name].used.sum()) * stream.page_bytes(stream.attached) for name, stream in self.storage.streams.items()
+        )
+        tensors = [*sequence.states.values(), *([] if sequence.ring is None else [sequence.ring])]
+        state += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return KvBytes(self._kv_bytes(sequence), state, sequence.peak_bytes)
+
+    def tokens_evicted(self, handle: int) -> float:
+        """Rows evicted, per layer and KV head."""
+        sequence = self._sequences[handle]
+        return float(sequence.length - sequence.rows.mean())
+
+    def rows(self, handle: int) -> np.ndarray:
+        """Rows held [layer, kv_head]."""
+        return self._sequences[handle].rows.copy()
+
+    def pages(self) -> PageCounts:
+        """Pages over all pools, each pool scaled to the largest and the fullest counted."""
+        pools = [stream.pool for stream in self.storage.streams.values()]
+        total = max(pool.total for pool in pools)
+        live, cached = (max(-(-count * total // pool.total) for count, pool in zip(counts, pools)) for counts in (
+            [pool.live for pool in pools], [pool.cached for pool in pools],
+        ))  # fmt: skip
+        return PageCounts(total, total - live - cached, live, cached)
+
+    def page_need(self, prompt_len: int, new_tokens: int, chunk: int, params: Values) -> int:
+        """Most pages that a request can hold at once, in the unit of `pages()`: the peak that admission reserves."""
+        key = (prompt_len, new_tokens, chunk, *sorted(params.items(), key=lambda item: item[0]))
+        if key not in self._needs:
+            self._needs[key] = page_need(self, prompt_len, new_tokens, chunk, params)
+        return self._needs[key]
+
+    def rows_after(
+        self, hook: str, phase: str, counts: Counts, layer: int, params: Values, model: Mapping[str, float | int]
+    ) -> Counts:
+        """Counts after a hook; overridden by methods that evict or move."""
+        return counts
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    def counts_after_hooks(self, counts: Counts, phase: str, layer: int, params: Values) -> Counts:
+        """The layer's counts after the hooks that end a step."""
+        hooks = (END_OF_PROMPT, FINISH_STEP) if phase == "prefill" and counts.prompt_done else (FINISH_STEP,)
+        for hook in hooks:
+            if hook in self._hooks:
+                counts = self.rows_after(hook, phase, counts, layer, params, self.model_facts)
+            if hook == END_OF_PROMPT:
+                counts = replace(counts, prompt_rows=counts.length)
+        return counts
+
+    def _active_step(self) -> Step:
+        assert self._step is not None, "no step has begun"
+        return self._step
+
+    def _fire(self, hooks: tuple[str, ...], view: View) -> None:
+        for hook in hooks:
+            if hook in self._hooks:
+                getattr(self, hook)(view)
+
+    def _fire_everywhere(self, hook: str) -> None:
+        if hook not in self._hooks:
+            return
+        for layer in range(self.storage.layers):
+            resident = self._residents[layer]
+            getattr(self, hook)(View(resident, self.model_facts, None, None, self.recorder))
+            resident.forget_payload()
+
+    def _attention(self, resident: Resident, queries: Tensor) -> Tensor:
+        keys, values = resident.keys(), resident.payload("V")
+        scale, tokens = float(self.model_facts["scale"]), resident.step.tokens
+        if self.recorder is not None:
+            self.recorder.attended(resident.layer, resident.attended_by(tokens - 1, tokens, resident.width)[:, 0])
+        if resident.step.batch.phase == "prefill":
+            return attend_prefill(queries, keys, values, resident.attended_by, scale)
+        lengths = resident.rows.max(axis=1).tolist()
+        mask = resident.attended_by(0, 1, resident.width)[:, 0]
+        return attend_decode(queries[:, 0], keys, values, mask, lengths, scale)[:, None]
+
+    def _planned_pages(self, sequence: Sequence, batch: StepBatch, row: int) -> dict[str, np.ndarray]:
+        """Pages [table_row] per stream that the step needs: the new rows, and the rows that hooks will move in."""
+        storage = self.storage
+        streams = {storage.row_stream.name: storage.row_stream.pages_wanted(sequence.rows + batch.tokens)}
+        if len(storage.zone_names) == 1:
+            return streams
+        after = np.empty((len(storage.zone_names), 2, storage.layers, 1), dtype=np.int64)
+        for layer in range(storage.layers):
+            counts = sequence.counts(layer, batch.tokens, storage.newest_zone, batch.steps[row], batch.prompt_done)
+            counts = self.counts_after_hooks(counts, batch.phase, layer, sequence.params)
+            for z, zone in enumerate(storage.zone_names):
+                after[z, :, layer, 0] = [counts.rows[zone, part] for part in PARTS]
+        for z, zone in enumerate(storage.zone_names):
+            for p, part in enumerate(PARTS):
+                now = sequence.zone_rows[zone, part] + (batch.tokens if zone == storage.newest_zone else 0)
+                stream = storage.stream_of(zone, part)
+                pages = stream.pages_wanted(np.maximum(now, after[z, p]))
+                streams[stream.name] = np.maximum(streams.get(stream.name, 0), pages)
+        return streams
+
+    def _counts_after(self, residents: list[Resident], row: int) -> tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]:
+        rows = np.stack([resident.rows[row] for resident in residents])
+        zones = {key: np.stack([resident.zone_rows[key][row] for resident in residents]) for key in residents[0].zone_rows}
+        return rows, zones
+
+    def _pages_held(self, rows: np.ndarray, zones: dict[tuple[str, str], np.ndarray]) -> dict[str, np.ndarray]:
+        """Pages [table_row] per stream that hold these rows."""
+        storage = self.storage
+        held = {storage.row_stream.name: storage.row_stream.pages_wanted(rows)}
+        for (zone, part), counts in zones.items():
+            stream = storage.stream_of(zone, part)
+            held[stream.name] = np.maximum(held.get(stream.name, 0), stream.pages_wanted(counts))
+        return held
+
+    def _check_room(self, sequence: Sequence, counts: tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]) -> None:
+        for name, pages in self._pages_held(*counts).items():
+            assert (pages <= sequence.tables[name].used).all(), f"hooks moved more rows to '{name}' than rows_after told: pages were not planned"
+
+    def _trim(self, sequence: Sequence) -> None:
+        """Releases pages beyond the rows that are counted."""
+        for name, pages in self._pages_held(sequence.rows, sequence.zone_rows).items():
+            sequence.tables[name].shrink(pages, self.storage.streams[name].pool)
+
+    def _end_step(self) -> None:
+        self._step, self._residents = None, {}
+        for stream in self.storage.streams.values():
+            stream.pool.check_conserved()
+
+    def _kv_bytes(self, sequence: Sequence) -> int:
+        return sum(int(sequence.tables[name].used.sum()) * stream.page_bytes(stream.payload) for name, stream in self.storage.streams.items())

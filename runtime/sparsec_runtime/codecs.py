@@ -1,0 +1,75 @@
+"""The int group quantiser: values <-> codes with scales and minima, codes <-> int32 words. Knows no pages.
+
+A word holds 32 / bits consecutive slots of one channel, the lowest slot in the lowest bits. All arithmetic is in the values' own dtype,
+as the references do it; a constant group has scale 1 and comes back exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .layout import Codec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantised:
+    """codes [..., token, channel] int32; scale and minimum [..., token / block, channel] (along t) or [..., token, channel / block] (along c)."""
+
+    codes: Tensor
+    scale: Tensor
+    minimum: Tensor | None
+
+
+def quantise(values: Tensor, codec: Codec) -> Quantised:
+    """values [..., token, channel] -> codes; the grouped axis is a multiple of the block."""
+    groups, axis = _grouped(values, codec)
+    top = 2**codec.bits - 1
+    if codec.zero:
+        minimum = groups.amin(axis, keepdim=True)
+        spread = groups.amax(axis, keepdim=True) - minimum
+        scale = torch.where(spread == 0, torch.ones_like(spread), spread / top)
+    else:
+        half = 2 ** (codec.bits - 1)
+        largest = groups.abs().amax(axis, keepdim=True)
+        scale = torch.where(largest == 0, torch.ones_like(largest), largest / (half - 1))
+        minimum = -half * scale
+    # A subnormal spread can underflow to scale 0: the guard keeps codes finite.
+    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
+    codes = ((groups - minimum) / scale).clamp(0, top).round().to(torch.int32).reshape(values.shape)
+    return Quantised(codes, scale.squeeze(axis), minimum.squeeze(axis) if codec.zero else None)
+
+
+def dequantise(stored: Quantised, codec: Codec) -> Tensor:
+    """Values [..., token, channel] in the dtype of the scales."""
+    groups, axis = _grouped(stored.codes, codec)
+    scale = stored.scale.unsqueeze(axis)
+    minimum = -(2 ** (codec.bits - 1)) * scale if stored.minimum is None else stored.minimum.unsqueeze(axis)
+    return (groups.to(scale.dtype) * scale + minimum).reshape(stored.codes.shape)
+
+
+def _grouped(x: Tensor, codec: Codec) -> tuple[Tensor, int]:
+    """x with its grouped axis split in (groups, block), and the index of the block axis."""
+    axis = -2 if codec.along == "t" else -1
+    assert x.shape[axis] % codec.block == 0, f"{x.shape[axis]} values along {codec.along} are no multiple of the block {codec.block}"
+    if codec.along == "t":
+        return x.unflatten(-2, (-1, codec.block)), -2
+    return x.unflatten(-1, (-1, codec.block)), -1
+
+
+def pack(codes: Tensor, bits: int) -> Tensor:
+    """Codes [..., token, channel] int32 -> words [..., token * bits / 32, channel] int32 (two's complement)."""
+    per_word = 32 // bits
+    assert codes.shape[-2] % per_word == 0, f"{codes.shape[-2]} codes do not fill words of {per_word}"
+    shifts = torch.arange(per_word, device=codes.device, dtype=torch.int32)[:, None] * bits
+    # The codes of one word occupy disjoint bits: a wrapping sum is their union.
+    return (codes.unflatten(-2, (-1, per_word)) << shifts).sum(-2, dtype=torch.int32)
+
+
+def unpack(words: Tensor, bits: int) -> Tensor:
+    """Words [..., word, channel] int32 -> codes [..., word * 32 / bits, channel] int32."""
+    per_word = 32 // bits
+    shifts = torch.arange(per_word, device=words.device, dtype=torch.int32)[:, None] * bits
+    return ((words.unsqueeze(-2) >> shifts) & (2**bits - 1)).flatten(-3, -2)

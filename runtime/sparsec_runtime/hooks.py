@@ -1,0 +1,22 @@
+"""The lifecycle: which hooks exist and in which order they fire. A generated manager binds a hook by having a method of its name."""
+
+from __future__ import annotations
+
+BEFORE_ATTENTION = {
+    "prefill": ("kv_write", "build_prefill_selection", "before_prefill_attention"),
+    "decode": ("kv_write", "build_decode_selection", "before_decode_attention"),
+}
+AFTER_ATTENTION = {
+    "prefill": ("after_prefill_attention", "layer_end"),
+    "decode": ("after_decode_attention", "layer_end"),
+}
+END_OF_PROMPT = "end_of_prompt"
+FINISH_STEP = "finish_step"
+
+_LAYER_HOOKS = (*BEFORE_ATTENTION["prefill"], *BEFORE_ATTENTION["decode"], *AFTER_ATTENTION["prefill"], *AFTER_ATTENTION["decode"])
+HOOKS = frozenset((*_LAYER_HOOKS, END_OF_PROMPT, FINISH_STEP))
+
+
+def bound_hooks(manager: type) -> frozenset[str]:
+    """The hooks that a manager class has methods for."""
+    return frozenset(name for name in HOOKS if any(name in vars(base) for base in manager.__mro__))

@@ -1,0 +1,104 @@
+"""A pool of pages: free list and reference counts. Knows nothing of what a page holds; never grows.
+
+Page 0 is the null page: never handed out, always zeros, what padding of page tables points to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+NULL_PAGE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PageCounts:
+    """free + live + cached = total."""
+
+    total: int
+    free: int
+    live: int
+    cached: int
+
+
+class OutOfPages(Exception):
+    """An allocation that the pool cannot serve; raised before anything is changed."""
+
+    def __init__(self, pool: str, needed: int, free: int) -> None:
+        super().__init__(f"pool '{pool}': {needed} pages needed, {free} free")
+        self.pool, self.needed, self.free = pool, needed, free
+
+
+class MemoryPool:
+    """`total` pages with ids 1..total; a page is free, live (held by a request) or cached (held by a reuse index alone)."""
+
+    def __init__(self, name: str, total: int) -> None:
+        assert total >= 0, f"pool '{name}' of {total} pages"
+        self.name = name
+        self.total = total
+        self.references = np.zeros(total + 1, dtype=np.int32)
+        self._cached = np.zeros(total + 1, dtype=bool)
+        self._free = list(range(total, NULL_PAGE, -1))  # a stack: the lowest id comes first
+
+    @property
+    def free(self) -> int:
+        return len(self._free)
+
+    @property
+    def cached(self) -> int:
+        return int((self._cached & (self.references == 0)).sum())
+
+    @property
+    def live(self) -> int:
+        return int((self.references > 0).sum())
+
+    def counts(self) -> PageCounts:
+        return PageCounts(self.total, self.free, self.live, self.cached)
+
+    def allocate(self, count: int) -> np.ndarray:
+        """Ids [count] of pages with one reference each, or OutOfPages."""
+        if count > self.free:
+            raise OutOfPages(self.name, count, self.free)
+        if count == 0:
+            return np.zeros(0, dtype=np.int32)
+        pages = np.array(self._free[-count:][::-1], dtype=np.int32)
+        del self._free[-count:]
+        self.references[pages] = 1
+        return pages
+
+    def share(self, pages: np.ndarray) -> None:
+        """One more reference to each page."""
+        assert (self.references[pages] > 0).all() or self._cached[pages].all(), f"pool '{self.name}': sharing a free page"
+        np.add.at(self.references, pages, 1)
+
+    def release(self, pages: np.ndarray) -> None:
+        """Drops one reference of each page; a page without references is free again unless a reuse index keeps it."""
+        if len(pages) == 0:
+            return
+        assert NULL_PAGE not in pages, f"pool '{self.name}': the null page was released"
+        np.subtract.at(self.references, pages, 1)
+        assert (self.references[pages] >= 0).all(), f"pool '{self.name}': a page was released twice"
+        gone = np.unique(pages[(self.references[pages] == 0) & ~self._cached[pages]])
+        self._free.extend(gone[::-1].tolist())
+
+    def keep_cached(self, pages: np.ndarray) -> None:
+        """Marks pages as held by a reuse index too."""
+        assert (self.references[pages] > 0).all(), f"pool '{self.name}': caching a free page"
+        self._cached[pages] = True
+
+    def drop_cached(self, pages: np.ndarray) -> None:
+        """The reuse index lets go of pages."""
+        assert self._cached[pages].all(), f"pool '{self.name}': dropping a page that is not cached"
+        self._cached[pages] = False
+        self._free.extend(pages[self.references[pages] == 0][::-1].tolist())
+
+    def owned_alone(self, pages: np.ndarray) -> bool:
+        """In-place moves are legal on these pages."""
+        return bool(((self.references[pages] == 1) & ~self._cached[pages]).all())
+
+    def check_conserved(self) -> None:
+        """free + live + cached = total, after every commit."""
+        assert self.free + self.live + self.cached == self.total, (
+            f"pool '{self.name}': {self.free} free + {self.live} live + {self.cached} cached pages are not {self.total}"
+        )

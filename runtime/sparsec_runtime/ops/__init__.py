@@ -1,0 +1,42 @@
+"""Deterministic primitives that generated code is written with: rankings, positional sets, pooling, masked reductions.
+
+Axis conventions are those of docs/internals.md: axis 0 is the batch row; sets are bool tensors; the token axis is last.
+"""
+
+from .pages import every_page_of, open_page, page_any, page_max, page_mean, page_min, page_sum, pages_to_tokens, split_pages
+from .ranking import Ranking, bottom, keep, nucleus, top
+from .reduce import align, count, masked_max, masked_mean, masked_min, masked_sum
+from .sets import every, oldest, recent, sink
+from .shares import apportion
+from .windows import avgpool, maxpool, softmax
+
+__all__ = [
+    "Ranking",
+    "align",
+    "apportion",
+    "avgpool",
+    "bottom",
+    "count",
+    "every",
+    "every_page_of",
+    "keep",
+    "masked_max",
+    "masked_mean",
+    "masked_min",
+    "masked_sum",
+    "maxpool",
+    "nucleus",
+    "oldest",
+    "open_page",
+    "page_any",
+    "page_max",
+    "page_mean",
+    "page_min",
+    "page_sum",
+    "pages_to_tokens",
+    "recent",
+    "sink",
+    "softmax",
+    "split_pages",
+    "top",
+]

@@ -1,0 +1,28 @@
+"""Whole shares of a whole: largest remainder."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .reduce import align
+
+# Remainders closer than this are a tie: raw shares come out of float64 arithmetic, where 5 may read 4.999999999999999.
+RESOLUTION = 9  # decimal digits
+
+
+def apportion(raw: Tensor, total: Tensor | int) -> Tensor:
+    """raw [..., member] shares that add up to about `total` [...] -> int64 that add up to it exactly.
+
+    Each gets its share rounded down; what is left goes one by one to the largest remainders, ties to the lower index.
+    """
+    raw = raw.to(torch.float64)
+    floors = (raw + 10.0**-RESOLUTION).floor()
+    remainder = (raw - floors).round(decimals=RESOLUTION)
+    order = remainder.sort(dim=-1, descending=True, stable=True).indices
+    left = align(total, floors.ndim) - floors.sum(-1, keepdim=True)
+    members = raw.shape[-1]
+    ranks = torch.arange(members, device=raw.device)
+    # left may exceed the members (or be negative) when the shares do not add up: whole rounds first.
+    extra = left // members + (ranks < left % members)
+    return (floors + torch.zeros_like(floors).scatter_(-1, order, extra.expand(floors.shape).to(floors.dtype))).to(torch.int64)

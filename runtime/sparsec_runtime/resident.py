@@ -1,0 +1,324 @@
+"""What one layer holds during a step: rows in position order, their payload and states, and what hooks have decided about them so far.
+
+Nothing that a hook does touches stored rows: evictions, moves and new state values wait here until commit_step (settle.py), so a step
+that fails leaves everything as it was. Later expressions of a hook see the decisions: after an eviction the token axis holds the kept rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .attention.observe import QueryBlock
+from .layout import PARTS, Part
+from .states import dtype_of
+from .step import Step
+from .zones import PagedArray, pick
+
+if TYPE_CHECKING:
+    from .storage import Storage
+
+
+class Resident:
+    """One layer of one step. The token axis is padded to the longest (row, head)."""
+
+    def __init__(self, storage: Storage, step: Step, layer: int) -> None:
+        self.storage, self.step, self.layer = storage, step, layer
+        self.rows = step.rows[:, layer]  # [row, kv_head], after evictions so far
+        newest = storage.newest_zone
+        self.stored_rows = {  # where rows lie physically in this step
+            (zone, part): step.zone_rows(zone, part, layer) + (step.tokens if zone == newest else 0)
+            for zone in storage.zone_names
+            for part in PARTS
+        }
+        self.zone_rows = dict(self.stored_rows)  # where they will lie
+        self.source: Tensor | None = None  # [row, kv_head, token]: the stored row of each entry, once rows were evicted
+        self.states: dict[str, Tensor] = {}  # new values of token states, on the current token axis
+        self.moved = False
+        self.selection: Tensor | None = None
+        self._cache: dict[str, Tensor] = {}
+
+    # ---- counts and masks ----------------------------------------------------------------------
+
+    @property
+    def width(self) -> int:
+        return int(self.rows.max())
+
+    def counts(self, rows: np.ndarray) -> Tensor:
+        """Host counts [row, kv_head] on the device: [row, kv_head], or [row, 1] where heads hold equal counts."""
+        return self.step.on_device(rows if self.storage.ragged_heads else rows[:, :1])
+
+    @property
+    def len(self) -> Tensor:
+        """[row, kv_head or 1]"""
+        if self.source is None:
+            return self.step.memo("len", self.layer, lambda: self.counts(self.rows))
+        return self._cached("len", lambda: self.counts(self.rows))
+
+    @property
+    def order(self) -> Tensor:
+        """Rank of each entry [token]."""
+        return torch.arange(self.width, device=self.step.device)
+
+    @property
+    def valid(self) -> Tensor:
+        """[row, kv_head or 1, token]"""
+        if self.source is None:
+            return self.step.memo("valid", self.layer, lambda: self.order < self.len[..., None])
+        return self._cached("valid", lambda: self.order < self.len[..., None])
+
+    @property
+    def visible(self) -> Tensor:
+        """Rows that each query of the step may attend to [row, query, kv_head or 1, token]: the new rows are the newest, in query order."""
+        assert self.source is None, "queries of the step attend before anything is evicted"
+        return self.step.memo("visible", self.layer, lambda: self.visible_to(0, self.step.tokens, self.width))
+
+    def visible_to(self, first: int, last: int, width: int) -> Tensor:
+        """The part of `visible` for queries [first, last) and the first `width` entries."""
+        queries = torch.arange(first, last, device=self.step.device)[:, None, None]
+        rank = self.len[:, None, :, None] - self.step.tokens + queries
+        return torch.arange(width, device=self.step.device) <= rank
+
+    def in_zone(self, zone: str, part: Part) -> Tensor:
+        """[row, kv_head or 1, token]"""
+        low, high = self.zone_range(zone, part, self.zone_rows)
+        return (self.order >= self.counts(low)[..., None]) & (self.order < self.counts(high)[..., None])
+
+    def zone_range(self, zone: str, part: Part, rows: dict[tuple[str, Part], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """First row and end of a zone [row, kv_head]: zones hold position-ordered runs, the newest zone last."""
+        low = np.zeros_like(self.rows)
+        for name in self.storage.zone_names:  # oldest rows first
+            high = low + rows[name, part]
+            if name == zone:
+                return low, high
+            low = high
+        raise AssertionError(f"no zone '{zone}'")
+
+    # ---- payload -------------------------------------------------------------------------------
+
+    def stored(self, part: Part) -> Tensor:
+        """K or V as stored and decoded [row, kv_head, token, channel], before evictions of this step; padding is finite."""
+        return self._cached(f"stored {part}", lambda: self._read(part))
+
+    def payload(self, part: Part) -> Tensor:
+        """`stored` on the current token axis."""
+        stored = self.stored(part)
+        return stored if self.source is None else pick(stored, self.source)
+
+    def keys(self) -> Tensor:
+        """K as attention sees it, rotated, on the current token axis."""
+        if self.storage.layout.position == "logical":
+            return self.payload("K")
+        return self._cached(f"rotated {self.source is None}", lambda: self._rotated(self.payload("K"), self.order, 1))
+
+    def raw_keys(self) -> Tensor:
+        """K before RoPE."""
+        if self.storage.layout.position == "rank":
+            return self.payload("K")
+        return self._rotated(self.payload("K"), self.pos, -1)
+
+    @property
+    def pos(self) -> Tensor:
+        """Logical positions [row, kv_head, token] int64; padding is -1."""
+        return self._cached(f"pos {self.source is None}", self._positions)
+
+    def forget_payload(self) -> None:
+        """Drops gathered tensors: a layer's K and V are needed only while the layer runs or its hook does."""
+        self._cache.clear()
+
+    def _read(self, part: Part) -> Tensor:
+        pieces, counts = [], []
+        for zone in self.storage.zone_names:
+            rows = self.stored_rows[zone, part]
+            if rows.any():
+                store = self.storage.stores[zone, part]
+                pieces.append(store.read(self.step.addresses[store.stream.name], self.layer, int(rows.max())))
+                counts.append(rows)
+        if len(pieces) == 1:
+            return pieces[0]
+        joined = torch.cat(pieces, dim=2)
+        if all((rows == rows[0, 0]).all() for rows in counts):
+            return joined
+        return pick(joined, self._joined_index(counts, [piece.shape[2] for piece in pieces]))
+
+    def _joined_index(self, counts: list[np.ndarray], widths: list[int]) -> Tensor:
+        """Entry of the padded pieces for each row of the token axis."""
+        order = np.arange(int(self.step.rows[:, self.layer].max()))
+        index = np.broadcast_to(order, (*self.rows.shape, len(order))).copy()
+        low, offset = np.zeros_like(self.rows), 0
+        for rows, width in zip(counts, widths):
+            inside = (order >= low[..., None]) & (order < (low + rows)[..., None])
+            index = np.where(inside, order - low[..., None] + offset, index)
+            low, offset = low + rows, offset + width
+        return self.step.on_device(index)
+
+    def _positions(self) -> Tensor:
+        if self.storage.positions is None:
+            order = self.order.expand(*self.rows.shape, self.width)
+            return torch.where(self.valid, order, -1)
+        return torch.where(self.valid, self._token_values(self.storage.positions), -1).to(torch.int64)
+
+    def _rotated(self, x: Tensor, positions: Tensor, direction: int) -> Tensor:
+        rope = self.storage.rope
+        if positions.ndim == 1:
+            cos, sin = self.step.memo(f"angles {self.width}", self.layer, lambda: rope.cos_sin(positions))
+            return rope.rotate(x, cos.expand(*x.shape[:2], *cos.shape), sin.expand(*x.shape[:2], *sin.shape))
+        cos, sin = rope.cos_sin(positions)
+        if direction < 0:
+            cos, sin = cos / rope.scaling**2, -sin / rope.scaling**2
+        return rope.rotate(x, cos, sin)
+
+    # ---- queries -------------------------------------------------------------------------------
+
+    def attended_by(self, first: int, last: int, width: int) -> Tensor:
+        """Rows that queries [first, last) attend to [row, query, kv_head|1, group|1, token]: visible, and selected if a selection was made."""
+        visible = self.visible_to(first, last, width)[:, :, :, None]
+        if self.selection is None:
+            return visible
+        chosen = self.selection
+        chosen = chosen if chosen.shape[1] == 1 else chosen[:, first:last]
+        return visible & (chosen if chosen.shape[-1] == 1 else chosen[..., :width])
+
+    def window(self, n: Tensor | int, scale: float) -> QueryBlock:
+        """The newest n queries of each sequence, from its ring."""
+        step = self.step
+        ends = step.on_device(step.starts + step.tokens)[:, None]
+        wanted = torch.as_tensor(n, device=step.device).expand(len(step.sequences))[:, None]
+        widest = max(1, int(wanted.max()))
+        position = ends - widest + torch.arange(widest, device=step.device)
+        real = (position >= 0) & (position >= ends - wanted)
+        queries = torch.stack([sequence.ring_at(self.layer, row) for sequence, row in zip(step.sequences, position)])
+        queries = queries.unflatten(2, (self.storage.heads, -1))
+        if self.storage.layout.position == "rank":
+            queries = self._at_rank(queries, position)
+        mask = (self.pos[:, None] <= position[:, :, None, None]) & self.valid[:, None]
+        return QueryBlock(queries, position, real, self.keys(), mask[:, :, :, None], scale)
+
+    def _at_rank(self, queries: Tensor, position: Tensor) -> Tensor:
+        """Queries [row, query, kv_head, group, channel] rotated at the rank of their own row among the rows now held."""
+        older = (self.pos[:, None] < position[:, :, None, None]) & self.valid[:, None]
+        cos, sin = self.storage.rope.cos_sin(older.sum(-1))
+        return self.storage.rope.rotate(queries, cos[:, :, :, None], sin[:, :, :, None])
+
+    # ---- states --------------------------------------------------------------------------------
+
+    @property
+    def pages(self) -> int:
+        """Pages of the longest (row, head)."""
+        return -(-self.width // self.storage.page_size)
+
+    def state(self, name: str) -> Tensor:
+        """[row, *letters] of this layer; padding of a token state holds the initial value."""
+        if name in self.storage.token_states:
+            value = self.token_state(name)
+            return value if "h" in self.storage.token_states[name][0].letters else value[:, 0]
+        if name in self.storage.page_states:
+            if name not in self.states:
+                self.states[name] = self._page_values(self.storage.page_states[name][1])
+            return self.states[name]
+        return self.step.plain_state(name, self.layer)
+
+    def set_state(self, name: str, value: Tensor) -> None:
+        if name in self.storage.token_states:
+            spread = value if "h" in self.storage.token_states[name][0].letters else value[:, None]
+            self._set_token_state(name, spread)
+        elif name in self.storage.page_states:
+            self.states[name] = value
+        else:
+            self.step.set_plain_state(name, self.layer, value)
+
+    def shared(self, name: str) -> Tensor:
+        """A step-wide value [row, *letters]; before any layer wrote it, its initial value."""
+        if name not in self.step.shared_states:
+            layout = self.storage.shared_states[name]
+            known = {"t": self.width, "p": self.pages, "i": self.step.tokens}
+            shape = [known[letter] if letter in known else self.storage.extent(letter, layout) for letter in layout.letters]
+            kind = dtype_of(layout.dtype, self.storage.dtype)
+            return torch.full((len(self.step.sequences), *shape), layout.initial, dtype=kind, device=self.step.device)
+        return self.step.shared_states[name]
+
+    def summary(self, name: str) -> Tensor:
+        """[row, kv_head, page, *channels]"""
+        assert self.source is None, "summaries are rebuilt at the end of the step: read them before evicting"
+        return self._page_values(self.storage.summaries[name][1])
+
+    def token_state(self, name: str) -> Tensor:
+        """[row, kv_head, token]"""
+        if name not in self.states:
+            layout, array = self.storage.token_states[name]
+            stored = self._token_values(array)
+            self.states[name] = torch.where(self.valid, stored, torch.full_like(stored, layout.initial))
+        return self.states[name]
+
+    def _set_token_state(self, name: str, value: Tensor) -> None:
+        layout, array = self.storage.token_states[name]
+        initial = torch.full((), layout.initial, dtype=array.data.dtype, device=self.step.device)
+        self.states[name] = torch.where(self.valid, value.to(array.data.dtype), initial).expand(*self.rows.shape, self.width)
+
+    def _token_values(self, array: PagedArray) -> Tensor:
+        """A row array [row, kv_head, token] on the current token axis."""
+        stored = array.gather(self.layer, self.step.addresses[self.storage.row_stream.name].units(self.layer))
+        return stored[:, :, : int(self.step.rows[:, self.layer].max())] if self.source is None else pick(stored, self.source)
+
+    def _page_values(self, array: PagedArray) -> Tensor:
+        units = self.step.addresses[self.storage.row_stream.name].units(self.layer)
+        return array.gather(self.layer, units)[:, :, : self.pages]
+
+    # ---- decisions -----------------------------------------------------------------------------
+
+    def evict(self, keep: Tensor) -> None:
+        """Hold only rows of keep [row, kv_head or 1, token] from here on; commit_step moves them together."""
+        keep = (keep & self.valid).expand(*self.rows.shape, self.width)
+        kept = keep.sum(-1).cpu().numpy()
+        if (kept == self.rows).all():
+            return
+        assert (kept > 0).all(), "an eviction left no row"
+        # A stable sort of the dropped flags puts the kept rows first, in position order.
+        order = (~keep).to(torch.uint8).sort(dim=-1, stable=True).indices[:, :, : int(kept.max())]
+        self._count_zones(keep, kept)
+        assert not self.storage.page_states, "a method with page states evicts whole pages only"
+        current = {name: pick(self.token_state(name), order) for name in self.storage.token_states}
+        self.source = order if self.source is None else pick(self.source, order)
+        self.rows = kept
+        for key in ("len", "valid", "pos False", "rotated False"):
+            self._cache.pop(key, None)
+        self.states = {}
+        for name, values in current.items():
+            self._set_token_state(name, values)
+
+    def _count_zones(self, keep: Tensor, kept: np.ndarray) -> None:
+        if len(self.storage.zone_names) == 1:
+            self.zone_rows = {(self.storage.newest_zone, part): kept for part in PARTS}
+            return
+        self.zone_rows = {
+            (zone, part): (keep & self.in_zone(zone, part)).sum(-1).cpu().numpy() for zone, part in self.zone_rows
+        }
+
+    def move(self, part: Part, rows: Tensor, zone: str) -> None:
+        """Rows [row, kv_head or 1, token] of one part go to an older zone: they are the oldest that are not there yet."""
+        rows = (rows & self.valid).expand(*self.rows.shape, self.width)
+        moving = rows.sum(-1).cpu().numpy()
+        if not moving.any():
+            return
+        _, end = self.zone_range(zone, part, self.zone_rows)
+        start, stop = self.counts(end)[..., None], self.counts(end + moving)[..., None]
+        run = (self.order >= start) & (self.order < stop)
+        assert bool((rows == run).all()), f"rows moved to zone '{zone}' must be the oldest outside it, in position order"
+        self.moved = True
+        left = moving
+        names = self.storage.zone_names
+        for source in names[names.index(zone) + 1 :]:
+            taken = np.minimum(left, self.zone_rows[source, part])
+            self.zone_rows[source, part] = self.zone_rows[source, part] - taken
+            left = left - taken
+        assert not left.any(), f"{left.max()} rows moved to zone '{zone}' lie in no newer zone"
+        self.zone_rows[zone, part] = self.zone_rows[zone, part] + moving
+
+    def _cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        if name not in self._cache:
+            self._cache[name] = make()
+        return self._cache[name]

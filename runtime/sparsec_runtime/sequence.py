@@ -1,0 +1,49 @@
+"""One request as the cache sees it: its tables, counts and plain states between two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor
+
+from .layout import Counts, Part
+from .params import Value
+from .tables import PageTable
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """`length` logical tokens computed; `rows` [layer, kv_head] held; `zone_rows[zone, part]` [layer, kv_head] of them in each zone."""
+
+    request_id: str
+    params: Mapping[str, Value]
+    rows: np.ndarray
+    zone_rows: dict[tuple[str, Part], np.ndarray]
+    tables: dict[str, PageTable]
+    ring: Tensor | None = None  # [layer, slot, q_head, channel]: the query of position p is in slot p % ring
+    states: dict[str, Tensor] = field(default_factory=dict)
+    length: int = 0
+    prompt_rows: np.ndarray | None = None
+    peak_bytes: int = 0
+
+    def ring_at(self, layer: int, positions: Tensor) -> Tensor:
+        """Queries [query, q_head, channel] of positions that the ring still holds; positions below 0 give any query."""
+        assert self.ring is not None, "the method's layout keeps no queries (ring)"
+        slots = self.ring.shape[1]
+        assert len(positions) <= slots, f"{len(positions)} queries asked for, {slots} kept"
+        return self.ring[layer, positions % slots]
+
+    def counts(self, layer: int, new: int, newest: str, steps: int, prompt_done: bool) -> Counts:
+        """The layer's counts with `new` rows added, as the host arithmetic of hooks sees them."""
+        rows = {
+            (zone, part): _average(held[layer]) + (new if zone == newest else 0) for (zone, part), held in self.zone_rows.items()
+        }
+        before = 0 if self.prompt_rows is None else _average(self.prompt_rows[layer])
+        return Counts(_average(self.rows[layer]) + new, rows, before, steps, prompt_done)
+
+
+def _average(rows: np.ndarray) -> int:
+    """Rows per head, rounded up where heads differ."""
+    return int(-(-int(rows.sum()) // len(rows)))

@@ -1,0 +1,118 @@
+"""commit_step's work on stored rows: what hooks decided for one layer becomes what the pools hold.
+
+For each zone and part: rows that stay are moved together in place, on pages that the request owns alone, all read before any is
+written; rows that came from newer zones are appended, encoded if the zone stores codes. Row data follows. Vectorised over the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .layout import PARTS, Part
+from .resident import Resident
+from .zones import Addresses, PackedStore, PagedArray, Store, pick, write
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """The final rows of one zone part: entries [low, high) of the token axis, of which the first `own` were there before. [row, kv_head]"""
+
+    low: np.ndarray
+    high: np.ndarray
+    own: np.ndarray
+    stored_low: np.ndarray
+
+
+def settle(resident: Resident) -> None:
+    """Writes the layer's new states, compacts what was evicted from and encodes what was moved."""
+    if resident.source is not None or resident.moved:
+        for part in PARTS:
+            _settle_part(resident, part)
+    _settle_row_data(resident)
+
+
+def _settle_part(resident: Resident, part: Part) -> None:
+    storage = resident.storage
+    runs = {zone: _run_of(resident, zone, part) for zone in storage.zone_names}
+    arriving = {zone: _arrivals(resident, run, part) for zone, run in runs.items()}  # read before anything is written
+    for zone, run in runs.items():
+        store = storage.stores[zone, part]
+        at = resident.step.addresses[store.stream.name]
+        _compact(resident, store, at, run)
+        if arriving[zone] is not None:
+            rows, values, valid = arriving[zone]
+            store.append(at, resident.layer, rows, values, valid)
+
+
+def _run_of(resident: Resident, zone: str, part: Part) -> _Run:
+    low, high = resident.zone_range(zone, part, resident.zone_rows)
+    stored_low, stored_high = resident.zone_range(zone, part, resident.stored_rows)
+    if resident.source is None:
+        own = np.maximum(np.minimum(high, stored_high) - np.maximum(low, stored_low), 0)
+    else:
+        on_device = resident.step.on_device
+        inside = (resident.source >= on_device(stored_low)[..., None]) & (resident.source < on_device(stored_high)[..., None])
+        placed = (resident.order >= on_device(low)[..., None]) & (resident.order < on_device(high)[..., None])
+        own = (inside & placed).sum(-1).cpu().numpy()
+    return _Run(low, high, own, stored_low)
+
+
+def _arrivals(resident: Resident, run: _Run, part: Part) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Rows [row, kv_head, n] of the zone that arrive, their values, and which are real."""
+    coming = run.high - run.low - run.own
+    if not coming.any():
+        return None
+    offset = torch.arange(int(coming.max()), device=resident.step.device)
+    rows = resident.step.on_device(run.own)[..., None] + offset
+    source = _sources(resident, resident.step.on_device(run.low)[..., None] + rows)
+    return rows, pick(resident.stored(part), source), offset < resident.step.on_device(coming)[..., None]
+
+
+def _compact(resident: Resident, store: Store, at: Addresses, run: _Run) -> None:
+    """Moves the zone's own rows to its front, from the first that is not in place."""
+    longest = int(run.own.max())
+    if resident.source is None and (run.low == run.stored_low).all() or longest == 0:
+        return
+    on_device = resident.step.on_device
+    rows = torch.arange(longest, device=resident.step.device).expand(*run.own.shape, longest)
+    source = _sources(resident, on_device(run.low)[..., None] + rows) - on_device(run.stored_low)[..., None]
+    valid = rows < on_device(run.own)[..., None]
+    misplaced = (valid & (source != rows)).flatten(0, 1).any(0)
+    if not bool(misplaced.any()):
+        return
+    first = int(misplaced.to(torch.uint8).argmax())
+    if isinstance(store, PackedStore) and store.codec.along == "t":
+        first -= first % store.codec.block
+    store.compact(at, resident.layer, source[:, :, first:], rows[:, :, first:], valid[:, :, first:])
+
+
+def _sources(resident: Resident, entries: Tensor) -> Tensor:
+    """Stored rows of entries [row, kv_head, n] of the token axis."""
+    return entries if resident.source is None else pick(resident.source, entries)
+
+
+def _settle_row_data(resident: Resident) -> None:
+    storage = resident.storage
+    if resident.source is None and not resident.states:
+        return
+    at = resident.step.addresses[storage.row_stream.name]
+    slots = at.slots(resident.layer)[:, :, : resident.width]
+    uniform = bool((resident.rows == resident.rows[0, 0]).all())
+    valid = None if uniform else resident.valid
+    if resident.source is not None and storage.positions is not None:
+        write(storage.positions, resident.layer, slots, resident.pos, valid)
+    for name, values in resident.states.items():
+        if name in storage.token_states:
+            write(storage.token_states[name][1], resident.layer, slots, values, valid)
+        else:
+            _write_pages(resident, storage.page_states[name][1], at, values)
+
+
+def _write_pages(resident: Resident, array: PagedArray, at: Addresses, values: Tensor) -> None:
+    pages = torch.arange(resident.pages, device=resident.step.device)
+    held = pages * resident.storage.page_size < resident.len[..., None]
+    write(array, resident.layer, at.units(resident.layer)[:, :, : resident.pages], values, held)

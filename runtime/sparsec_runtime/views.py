@@ -1,0 +1,228 @@
+"""A View: what one hook sees of one layer, for all rows of a forward. Axes as in docs/internals.md, value conventions.
+
+A view reads and decides; it never changes stored rows itself (see resident.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .attention.observe import QueryBlock, blocks_of
+from .layout import PARTS, Part
+from .resident import Resident
+
+
+class Recorder(Protocol):
+    """Receives what a trace wants to know; see sparsec.replay."""
+
+    def value(self, view: View, name: str, value: Tensor, letters: tuple[str, ...]) -> None: ...
+
+    def attended(self, layer: int, mask: Tensor) -> None:
+        """mask [row, kv_head, group, token]: the rows that the step's last query attends to."""
+
+
+class View:
+    """Built per hook call. `queries` is None in hooks after sampling, where only `window` reads queries."""
+
+    def __init__(
+        self, resident: Resident, facts: Mapping[str, float | int], queries: Tensor | None, hidden: Tensor | None, recorder: Recorder | None
+    ) -> None:
+        self._resident, self._step, self._facts = resident, resident.step, facts
+        self._queries, self._hidden, self._recorder = queries, hidden, recorder
+
+    # ---- the step --------------------------------------------------------------------------------
+
+    @property
+    def layer(self) -> int:
+        return self._resident.layer
+
+    @property
+    def phase(self) -> str:
+        return self._step.batch.phase
+
+    @property
+    def ends_prompt(self) -> bool:
+        """This step's chunk ends the prompt: end_of_prompt fires in it."""
+        return self._step.ends_prompt
+
+    @property
+    def prompt_done(self) -> Tensor:
+        """[row] bool"""
+        return torch.full((self.batch,), self._step.batch.prompt_done, device=self._step.device)
+
+    @property
+    def steps(self) -> Tensor:
+        """Decode steps done before this one [row] int64."""
+        return self._step.memo("steps", 0, lambda: torch.tensor(self._step.batch.steps, dtype=torch.int64, device=self._step.device))
+
+    @property
+    def batch(self) -> int:
+        return len(self._step.sequences)
+
+    @property
+    def device(self) -> torch.device:
+        return self._step.device
+
+    @property
+    def page_size(self) -> int:
+        return self._resident.storage.page_size
+
+    def param(self, name: str) -> Tensor:
+        """A dynamic param [row]: int64, float64 or bool."""
+        return self._step.param(name)
+
+    def fact(self, name: str) -> float | int:
+        """n_layers, kv_heads, head_dim, group, kv_width or scale."""
+        return self._facts[name]
+
+    # ---- rows ------------------------------------------------------------------------------------
+
+    @property
+    def host_rows(self) -> np.ndarray:
+        """Rows held [row, kv_head], on the host."""
+        return self._resident.rows
+
+    @property
+    def len(self) -> Tensor:
+        """Rows held, new ones included: [row], or [row, kv_head] where heads hold different counts."""
+        return self._per_row(self._resident.len)
+
+    @property
+    def prompt_rows(self) -> Tensor:
+        """`len` right after end_of_prompt (0 before), shaped like `len`."""
+        return self._per_row(self._resident.counts(self._step.prompt_rows[:, self.layer]))
+
+    def rows(self, zone: str, part: Part = "K") -> Tensor:
+        """Rows whose part lies in a zone, shaped like `len`."""
+        return self._per_row(self._resident.counts(self._resident.zone_rows[zone, part]))
+
+    @property
+    def valid(self) -> Tensor:
+        """[row, kv_head|1, token]"""
+        return self._resident.valid
+
+    @property
+    def pos(self) -> Tensor:
+        """Logical positions [row, kv_head, token] int64; padding is -1."""
+        return self._resident.pos
+
+    @property
+    def order(self) -> Tensor:
+        """Rank of each row among those of its layer and head [row, kv_head, token]."""
+        return self._resident.order.expand(*self._resident.rows.shape, -1)
+
+    @property
+    def K(self) -> Tensor:
+        """As attention reads it [row, kv_head, token, channel]; zero where not valid."""
+        return self._zeroed(self._resident.keys())
+
+    @property
+    def V(self) -> Tensor:
+        return self._zeroed(self._resident.payload("V"))
+
+    @property
+    def K_raw(self) -> Tensor:
+        """K before RoPE."""
+        return self._zeroed(self._resident.raw_keys())
+
+    def in_zone(self, zone: str, part: Part | None = None) -> Tensor:
+        """Rows whose part (None: both parts) lies in a zone [row, kv_head|1, token]."""
+        if part is not None:
+            return self._resident.in_zone(zone, part)
+        return self._resident.in_zone(zone, "K") & self._resident.in_zone(zone, "V")
+
+    # ---- queries ---------------------------------------------------------------------------------
+
+    @property
+    def Q(self) -> Tensor:
+        """The step's queries, rotated [row, query, kv_head, group, channel]."""
+        assert self._queries is not None, "a hook after sampling reads queries through window(n)"
+        return self._queries
+
+    @property
+    def hidden(self) -> Tensor:
+        """The layer's normed input of the step's tokens [row, query, hidden width]."""
+        assert self._hidden is not None, "hidden is readable from kv_write to layer_end"
+        return self._hidden
+
+    @property
+    def query_pos(self) -> Tensor:
+        """[row, query]"""
+        return self._step.query_pos
+
+    @property
+    def visible(self) -> Tensor:
+        """Rows with pos <= the query's [row, query, kv_head|1, token]."""
+        return self._resident.visible
+
+    def blocks(self) -> Iterator[QueryBlock]:
+        """The step's queries in order, in pieces that bound the memory of their scores; probs are of the attention just done."""
+        resident, tokens = self._resident, self._step.tokens
+        keys = resident.keys()
+        heads = keys.shape[1] * self.Q.shape[3] * self.batch
+        for first, last in blocks_of(tokens, heads, resident.width):
+            real = torch.ones((self.batch, last - first), dtype=torch.bool, device=self.device)
+            mask = resident.attended_by(first, last, resident.width)
+            yield QueryBlock(self.Q[:, first:last], self.query_pos[:, first:last], real, keys, mask, float(self._facts["scale"]))
+
+    def window(self, n: Tensor | int) -> QueryBlock:
+        """The newest n ([row] or a number) queries of each sequence, the newest last; scores over the rows now held with pos <= the query's."""
+        return self._resident.window(n, float(self._facts["scale"]))
+
+    # ---- states ----------------------------------------------------------------------------------
+
+    def state(self, name: str) -> Tensor:
+        """[row, *letters]; a token state is [row, kv_head, token] ([row, token] without h), padding holds the initial value."""
+        return self._resident.state(name)
+
+    def set_state(self, name: str, value: Tensor) -> None:
+        self._resident.set_state(name, value)
+
+    def shared(self, name: str) -> Tensor:
+        """A step-wide value; the initial value where no layer has written."""
+        return self._resident.shared(name)
+
+    def set_shared(self, name: str, value: Tensor) -> None:
+        self._step.shared_states[name] = value
+
+    def summary(self, name: str) -> Tensor:
+        """[row, kv_head, page, *channels]; pages that page_valid leaves out mean nothing."""
+        return self._resident.summary(name)
+
+    @property
+    def page_valid(self) -> Tensor:
+        """Pages that hold a row [row, kv_head|1, page]."""
+        pages = torch.arange(self._resident.pages, device=self.device)
+        return pages * self.page_size < self._resident.len[..., None]
+
+    # ---- decisions -------------------------------------------------------------------------------
+
+    def evict(self, keep: Tensor) -> None:
+        """keep [row, kv_head|1, token]: rows to hold from the next step on; later expressions of the hook see the result."""
+        self._resident.evict(keep)
+
+    def move(self, part: Part | None, rows: Tensor, zone: str) -> None:
+        """rows [row, kv_head|1, token], the oldest outside the zone; part None moves both."""
+        for each in PARTS if part is None else (part,):
+            self._resident.move(each, rows, zone)
+
+    def attend(self, mask: Tensor) -> None:
+        """Read only these rows, broadcastable to [row, query, kv_head, group, token]; several calls in one layer intersect."""
+        chosen = self._resident.selection
+        self._resident.selection = mask if chosen is None else chosen & mask
+
+    def record(self, name: str, value: Tensor, letters: tuple[str, ...]) -> None:
+        """Hands a value to the trace, if there is one."""
+        if self._recorder is not None:
+            self._recorder.value(self, name, value, letters)
+
+    def _per_row(self, counts: Tensor) -> Tensor:
+        return counts if self._resident.storage.ragged_heads else counts[:, 0]
+
+    def _zeroed(self, payload: Tensor) -> Tensor:
+        return torch.where(self._resident.valid[..., None], payload, torch.zeros((), dtype=payload.dtype, device=payload.device))

@@ -1,0 +1,265 @@
+"""Where rows live: paged arrays, streams of pages with one table, and the stored K or V of one zone.
+
+Everything is addressed in units: one page of one KV head of one layer. A change of table scope changes only which unit a table entry names,
+so every gather and scatter below is the same code for all scopes. Knows no hooks and no attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .codecs import Quantised, dequantise, quantise, unpack
+from .layout import Codec, Scope
+from .memory import MemoryPool
+from .tables import PageTable, by_scope, pages_for, stack, table_rows
+
+
+class PagedArray:
+    """One tensor over the units of a stream: [layer or 1, unit, line, *inner]; a line is a row, a word of rows or a block of rows."""
+
+    def __init__(self, geometry: Geometry, lines: int, inner: tuple[int, ...], dtype: torch.dtype) -> None:
+        self.lines = lines
+        copies = geometry.layers if geometry.scope == "shared" else 1
+        units = geometry.units_per_layer
+        # Zeros: padding reads the null page, and 0 times a stale NaN would poison a sum.
+        self.data = torch.zeros((copies, units, lines, *inner), dtype=dtype, device=geometry.device)
+
+    @property
+    def unit_bytes(self) -> int:
+        return self.data[0, 0].numel() * self.data.element_size()
+
+    def of(self, layer: int) -> Tensor:
+        """[unit, line, *inner] that the unit numbers of a layer index."""
+        return self.data[layer if self.data.shape[0] > 1 else 0]
+
+    def flat(self, layer: int) -> Tensor:
+        """[unit * line, *inner]"""
+        return self.of(layer).flatten(0, 1)
+
+    def gather(self, layer: int, units: Tensor) -> Tensor:
+        """Whole pages: units [row, kv_head, page] -> [row, kv_head, page * line, *inner]."""
+        found = self.of(layer).index_select(0, units.flatten())
+        return found.reshape(*units.shape[:2], units.shape[2] * self.lines, *self.data.shape[3:])
+
+    def clear(self, units: Tensor) -> None:
+        """Zeros in units [n] of every layer copy."""
+        self.data[:, units] = 0
+
+
+class Geometry:
+    """The shape that the arrays of one stream share."""
+
+    def __init__(self, scope: Scope, layers: int, heads: int, page_size: int, tokens: int, device: torch.device) -> None:
+        self.scope, self.layers, self.heads, self.page_size, self.device = scope, layers, heads, page_size, device
+        # A head page holds one head only: the same memory makes layers * heads times as many of them.
+        self.pages = int(pages_for(np.int64(tokens), page_size)) * table_rows(scope, layers, heads)
+
+    @property
+    def units_per_page(self) -> int:
+        return self.layers * self.heads // table_rows(self.scope, self.layers, self.heads)
+
+    @property
+    def units_per_layer(self) -> int:
+        """Units of one layer copy, the null page included."""
+        return (self.pages + 1) * (1 if self.scope == "head" else self.heads)
+
+    def clear_pages(self, pages: np.ndarray) -> Tensor:
+        """Unit numbers of page ids, in every layer copy."""
+        ids = torch.as_tensor(pages.astype(np.int64), device=self.device)
+        if self.scope == "head":
+            return ids
+        return (ids[:, None] * self.heads + torch.arange(self.heads, device=self.device)).flatten()
+
+
+class Stream:
+    """Arrays whose rows always move together, with one pool of pages; every request has one table in it."""
+
+    def __init__(self, name: str, geometry: Geometry) -> None:
+        self.name, self.geometry = name, geometry
+        self.pool = MemoryPool(name, geometry.pages)
+        self.payload: list[PagedArray] = []  # K and V, codes, scales
+        self.attached: list[PagedArray] = []  # pos, states, summaries
+
+    def array(self, lines_per_page: int, inner: tuple[int, ...], dtype: torch.dtype, payload: bool) -> PagedArray:
+        made = PagedArray(self.geometry, lines_per_page, inner, dtype)
+        (self.payload if payload else self.attached).append(made)
+        return made
+
+    def table(self) -> PageTable:
+        return PageTable(table_rows(self.geometry.scope, self.geometry.layers, self.geometry.heads))
+
+    def pages_wanted(self, counts: np.ndarray) -> np.ndarray:
+        """Pages [table_row] for rows [layer, kv_head]."""
+        return pages_for(by_scope(counts, self.geometry.scope), self.geometry.page_size)
+
+    def grow(self, table: PageTable, wanted: np.ndarray) -> None:
+        fresh = table.grow(wanted, self.pool)
+        if len(fresh):
+            units = self.geometry.clear_pages(fresh)
+            for array in (*self.payload, *self.attached):
+                array.clear(units)
+
+    def page_bytes(self, arrays: Sequence[PagedArray]) -> int:
+        return self.geometry.units_per_page * sum(array.unit_bytes for array in arrays)
+
+
+class Addresses:
+    """The tables of one batch in one stream, on the device, as unit and slot numbers per layer."""
+
+    def __init__(self, stream: Stream, tables: list[PageTable]) -> None:
+        self.stream = stream
+        self._geometry = stream.geometry
+        self._table = torch.from_numpy(stack(tables)).to(stream.geometry.device)
+        self._units: dict[int, Tensor] = {}
+        self._slots: dict[int, Tensor] = {}
+
+    @property
+    def capacity(self) -> int:
+        """Rows that the longest table can hold."""
+        return self._table.shape[-1] * self._geometry.page_size
+
+    def units(self, layer: int) -> Tensor:
+        """Unit numbers [row, kv_head, page]; in the shared scope one tensor serves all layers."""
+        key = 0 if self._geometry.scope == "shared" else layer
+        if key not in self._units:
+            self._units[key] = self._of_layer(key)
+        return self._units[key]
+
+    def slots(self, layer: int) -> Tensor:
+        """Flat slot numbers [row, kv_head, page * slot]: row r of a head is entry r."""
+        key = 0 if self._geometry.scope == "shared" else layer
+        if key not in self._slots:
+            within = torch.arange(self._geometry.page_size, device=self._table.device)
+            self._slots[key] = (self.units(layer)[..., None] * self._geometry.page_size + within).flatten(-2)
+        return self._slots[key]
+
+    def at(self, layer: int, rows: Tensor) -> Tensor:
+        """Flat slot numbers of rows [row, kv_head, n]; rows beyond the tables give some slot and must be masked."""
+        slots = self.slots(layer)
+        return slots.gather(-1, rows.expand(*slots.shape[:2], rows.shape[-1]).clamp(0, slots.shape[-1] - 1))
+
+    def _of_layer(self, layer: int) -> Tensor:
+        heads = self._geometry.heads
+        if self._geometry.scope == "head":
+            return self._table.unflatten(1, (-1, heads))[:, layer]
+        return self._table[:, layer, None] * heads + torch.arange(heads, device=self._table.device)[:, None]
+
+
+def write(array: PagedArray, layer: int, slots: Tensor, values: Tensor, valid: Tensor | None) -> None:
+    """values [row, kv_head, n, *inner] to flat line numbers [row, kv_head, n]; only where valid (None: everywhere)."""
+    target = array.flat(layer)
+    if valid is None:
+        target[slots.reshape(-1)] = values.reshape(-1, *values.shape[3:]).to(target.dtype)
+        return
+    valid = valid.expand(slots.shape)
+    target[slots[valid]] = values[valid].to(target.dtype)
+
+
+def pick(values: Tensor, rows: Tensor) -> Tensor:
+    """values [row, kv_head, token, *inner] at rows [row, kv_head, n] of the token axis."""
+    index = rows.clamp(0, max(0, values.shape[2] - 1))
+    if values.ndim == 3:
+        return values.gather(2, index)
+    return values.gather(2, index[..., None].expand(*index.shape, values.shape[3]))
+
+
+class RawStore:
+    """K or V as it is, one line per row."""
+
+    def __init__(self, stream: Stream, head_dim: int, dtype: torch.dtype) -> None:
+        self.stream = stream
+        self._rows = stream.array(stream.geometry.page_size, (head_dim,), dtype, payload=True)
+
+    def read(self, at: Addresses, layer: int, width: int) -> Tensor:
+        """[row, kv_head, width, channel]; what lies beyond a row's count is finite and means nothing."""
+        return self._rows.gather(layer, at.units(layer))[:, :, :width]
+
+    def append(self, at: Addresses, layer: int, rows: Tensor, values: Tensor, valid: Tensor | None) -> None:
+        """values [row, kv_head, n, channel] become rows [row, kv_head, n]."""
+        write(self._rows, layer, at.at(layer, rows), values, valid)
+
+    def compact(self, at: Addresses, layer: int, source: Tensor, rows: Tensor, valid: Tensor) -> None:
+        """Rows `source` become rows `rows`, both [row, kv_head, n]: all are read before any is written."""
+        kept = self._rows.flat(layer)[at.at(layer, source)]
+        write(self._rows, layer, at.at(layer, rows), kept, valid)
+
+
+class PackedStore:
+    """K or V as codes of a group quantiser: int32 words along slots, scales and minima in the model's dtype."""
+
+    def __init__(self, stream: Stream, codec: Codec, head_dim: int, dtype: torch.dtype) -> None:
+        self.stream, self.codec = stream, codec
+        page = stream.geometry.page_size
+        along_tokens = codec.along == "t"
+        assert along_tokens or head_dim % codec.block == 0, f"{head_dim} channels are no multiple of the block {codec.block}"
+        lines, inner = (page // codec.block, (head_dim,)) if along_tokens else (page, (head_dim // codec.block,))
+        self._words = stream.array(page // codec.rows_per_word, (head_dim,), torch.int32, payload=True)
+        self._scale = stream.array(lines, inner, dtype, payload=True)
+        self._minimum = stream.array(lines, inner, dtype, payload=True) if codec.zero else None
+        self._rows_per_line = codec.block if along_tokens else 1
+
+    def stored(self, at: Addresses, layer: int, width: int) -> Quantised:
+        """Codes and scales of the first `width` rows (rounded up to whole blocks)."""
+        whole = -(-width // self._rows_per_line) * self._rows_per_line
+        units = at.units(layer)
+        lines = whole // self._rows_per_line
+        return Quantised(
+            unpack(self._words.gather(layer, units), self.codec.bits)[:, :, :whole],
+            self._scale.gather(layer, units)[:, :, :lines],
+            None if self._minimum is None else self._minimum.gather(layer, units)[:, :, :lines],
+        )
+
+    def read(self, at: Addresses, layer: int, width: int) -> Tensor:
+        return dequantise(self.stored(at, layer, width), self.codec)[:, :, :width]
+
+    def append(self, at: Addresses, layer: int, rows: Tensor, values: Tensor, valid: Tensor | None) -> None:
+        """Along tokens, rows begin at a multiple of the block and are valid in whole blocks."""
+        short = -values.shape[2] % self._rows_per_line
+        assert short == 0, f"{values.shape[2]} rows are no whole blocks of {self._rows_per_line}"
+        self._write(at, layer, rows, quantise(values, self.codec), valid)
+
+    def compact(self, at: Addresses, layer: int, source: Tensor, rows: Tensor, valid: Tensor) -> None:
+        """Moves codes and scales as they are: nothing is quantised twice. Along tokens only whole blocks can go."""
+        lines = self._rows_per_line
+        shift = torch.where(valid, (source - rows) % lines, torch.zeros_like(rows))
+        assert not bool(shift.any()), f"eviction from a zone quantised along tokens must drop whole blocks of {lines} rows"
+        slots = at.at(layer, source)
+        first = slots[:, :, ::lines] // lines
+        kept = Quantised(
+            self._codes_at(layer, slots),
+            self._scale.flat(layer)[first],
+            None if self._minimum is None else self._minimum.flat(layer)[first],
+        )
+        self._write(at, layer, rows, kept, valid)
+
+    def _write(self, at: Addresses, layer: int, rows: Tensor, new: Quantised, valid: Tensor | None) -> None:
+        slots = at.at(layer, rows)
+        lines = self._rows_per_line
+        first = slots[:, :, ::lines] // lines
+        whole = None if valid is None else valid.expand(rows.shape)[:, :, ::lines]
+        write(self._scale, layer, first, new.scale, whole)
+        if self._minimum is not None and new.minimum is not None:
+            write(self._minimum, layer, first, new.minimum, whole)
+        if valid is not None:
+            valid = valid.expand(slots.shape)
+            slots, codes = slots[valid], new.codes[valid]
+        else:
+            codes = new.codes
+        # Rows of one word are written at once: each adds the difference that it makes to its own bits (int32 wraps as it should).
+        per_word = self.codec.rows_per_word
+        shift = ((slots % per_word) * self.codec.bits).to(torch.int32)[..., None]
+        change = (codes - self._codes_at(layer, slots)) << shift
+        self._words.flat(layer).index_put_(((slots // per_word).reshape(-1),), change.reshape(-1, change.shape[-1]), accumulate=True)
+
+    def _codes_at(self, layer: int, slots: Tensor) -> Tensor:
+        """Codes [*slots, channel] at flat slot numbers."""
+        per_word = self.codec.rows_per_word
+        words = self._words.flat(layer)[slots // per_word]
+        return (words >> ((slots % per_word) * self.codec.bits).to(torch.int32)[..., None]) & (2**self.codec.bits - 1)
+
+
+Store = RawStore | PackedStore
