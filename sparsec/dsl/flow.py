@@ -1,0 +1,102 @@
+"""S604: a shared state is not read, for the actual layers, before its first writer in a step.
+
+Layers are enumerated with the defaults of the params and, where one is given, the model's number of layers. What
+cannot be decided without a model is left to the check that runs with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sparsec.dsl import names
+from sparsec.dsl import tree as t
+from sparsec.dsl.context import Context
+from sparsec.dsl.layers import Undecided, layer_value
+from sparsec.dsl.paths import Place, places, references
+
+_ORDER = {name: index for index, name in enumerate(names.HOOKS)}
+_UNKNOWN_MODEL = 2  # layers beyond the largest literal that are enumerated where the model is unknown
+_MOST = 256  # layers enumerated at most
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """One read or write of a shared state. `order` puts accesses of one layer into the order in which they run."""
+
+    ref: t.Ref
+    order: tuple[int, int]
+    layers: frozenset[int]
+
+
+def check_shared_flow(ctx: Context) -> None:
+    for state in ctx.method.of(t.State):
+        if state.shared:
+            for phase in ("prefill", "decode"):
+                _check_state(ctx, state, phase)
+
+
+def _check_state(ctx: Context, state: t.State, phase: str) -> None:
+    try:
+        writes = list(_accesses(ctx, state, phase, writing=True))
+        reads = list(_accesses(ctx, state, phase, writing=False))
+    except Undecided:
+        return
+    first = min(((min(write.layers), write.order) for write in writes if write.layers), default=None)
+    if first is None:  # nothing writes in this phase: its reads see the initial value
+        return
+    for read in reads:
+        early = [layer for layer in read.layers if (layer, read.order) <= first]
+        if early:
+            name = state.target.name.text
+            message = f"`{name}` is read at layer {min(early)}, but its first writer in a step is layer {first[0]}"
+            helps = f"write it at an earlier layer, or guard the hook that reads it, e.g. `for layer > {first[0]}`"
+            ctx.report("S604", read.ref, message, helps)
+
+
+def _accesses(ctx: Context, state: t.State, phase: str, writing: bool) -> Iterator[_Access]:
+    for number, (name, place) in enumerate(_in_layers(ctx.method, phase)):
+        refs = list(_writes(place.stmt, state) if writing else _reads(ctx, place.stmt, state))
+        if refs:
+            layers = _layers_of(ctx, place)
+            yield from (_Access(ref, (_ORDER[name], number), layers) for ref in refs)
+
+
+def _in_layers(method: t.Method, phase: str) -> Iterator[tuple[str, Place]]:
+    """Statements of the hooks that run in every layer of a phase."""
+    for hook in method.of(t.Hook):
+        for ident in hook.names:
+            entry = names.HOOKS.get(ident.text)
+            if entry is not None and entry.per == "layer" and phase in entry.phases:
+                yield from ((ident.text, place) for place in places(hook))
+
+
+def _writes(stmt: t.Stmt, state: t.State) -> Iterator[t.Ref]:
+    if isinstance(stmt, t.Assign) and stmt.target.name.text == state.target.name.text:
+        yield stmt.target
+
+
+def _reads(ctx: Context, stmt: t.Stmt, state: t.State) -> Iterator[t.Ref]:
+    target = stmt.target if isinstance(stmt, t.Assign) else None
+    for ref in references(stmt):
+        symbol = ctx.symbol_of(ref)
+        if ref is not target and symbol is not None and symbol.item is state:
+            yield ref
+
+
+def _layers_of(ctx: Context, place: Place) -> frozenset[int]:
+    """The layers where a statement may run: static conditions decide, dynamic ones may hold."""
+    static = [condition for condition in place.conditions if _is_static(ctx, condition)]
+    return frozenset(layer for layer in range(_layer_count(ctx)) if all(layer_value(one, layer, ctx) for one in static))
+
+
+def _is_static(ctx: Context, condition: t.Expr) -> bool:
+    inner = condition.operand if isinstance(condition, t.Unary) and id(condition) not in ctx.types else condition
+    return ctx.type_of(inner).static
+
+
+def _layer_count(ctx: Context) -> int:
+    if ctx.model is not None and "n_layers" in ctx.model:
+        return min(int(ctx.model["n_layers"]), _MOST)
+    largest = max((node.value for node in t.walk(ctx.method) if isinstance(node, t.Int)), default=0)
+    return min(largest + _UNKNOWN_MODEL, _MOST)

@@ -1,0 +1,235 @@
+"""W8xx: things that are legal but have no effect, or surely not the one that was meant.
+
+Warnings only, and only about what the author wrote: a specialised method is not linted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sparsec.diagnostics import Fix, Severity
+from sparsec.dsl import tree as t
+from sparsec.dsl.context import Context
+from sparsec.dsl.layers import Undecided, layer_value
+from sparsec.dsl.paths import conditions_of, references, text_of
+from sparsec.dsl.sizes import member_domain
+from sparsec.dsl.static import provably_leq
+
+_MONOTONE = frozenset({"exp", "sqrt", "log"})
+_ZERO, _ONE = t.Int(0), t.Int(1)
+_CONTEXT = "context"  # the model fact that holds its trained context length
+_KINDS = {t.Param: "param", t.Weight: "weight", t.Layers: "layers", t.Summary: "summary", t.Domain: "domain"}
+
+
+def check_lints(ctx: Context) -> None:
+    """Report every W8xx finding of the method."""
+    _check_unused(ctx)
+    _check_context(ctx)
+    for node in t.walk(ctx.method):
+        if isinstance(node, t.Reduce) and node.op.text in ("top", "bottom"):
+            _check_monotone(ctx, node)
+        elif isinstance(node, t.Call) and node.name.text in ("recent", "sink", "oldest", "last") and node.args:
+            _check_empty(ctx, node)
+        elif isinstance(node, t.Ranking):
+            _check_then(ctx, node)
+    for hook in ctx.method.of(t.Hook):
+        for condition in conditions_of(hook):
+            _check_constant(ctx, condition)
+
+
+def _warn(ctx: Context, code: str, where: t.Node, message: str, helps: str, fixes: tuple[Fix, ...] = ()) -> None:
+    ctx.report(code, where, message, helps, fixes, Severity.WARNING)
+
+
+# ---- names that nothing reads ------------------------------------------------------------------
+
+
+def _check_unused(ctx: Context) -> None:
+    used = _used_names(ctx)
+    for item in ctx.method.items:
+        kind, ident = _KINDS.get(type(item)), _declared(item)
+        if kind is None or ident is None or ident.text in used:
+            continue
+        if isinstance(item, t.Param):
+            if ident.text != "page_size":  # it sets the size of pages without being read
+                _warn(ctx, "W801", ident, f"param `{ident}` has no effect: nothing reads it", "use it or remove it")
+        else:
+            _warn(ctx, "W803", ident, f"{kind} `{ident}` has no effect: nothing reads it", "use it or remove it")
+    for node in t.walk(ctx.method):
+        if isinstance(node, t.Let) and node.target.name.text not in used:
+            name = node.target.name
+            _warn(ctx, "W802", name, f"`{name}` is defined but nothing reads it", "use it or remove it")
+
+
+def _declared(item: t.Item) -> t.Ident | None:
+    if isinstance(item, t.Summary):
+        return item.target.name
+    if isinstance(item, t.Domain):
+        return item.letter
+    return item.name if isinstance(item, t.Param | t.Weight | t.Layers) else None
+
+
+def _used_names(ctx: Context) -> set[str]:
+    """Every name that an expression reads; declared and assigned names are no reads, their index letters are."""
+    targets = {id(node.target) for node in t.walk(ctx.method) if isinstance(node, t.Let | t.Assign | t.Summary | t.State)}
+    used: set[str] = set()
+    for node in t.walk(ctx.method):
+        if isinstance(node, t.Ref) and id(node) not in targets:
+            used.add(node.name.text)
+        elif isinstance(node, t.Binder):
+            used.add(node.letter.text)
+        elif isinstance(node, t.Weight):
+            used |= {letter.text for letter in node.letters}
+    return used
+
+
+# ---- params and the model ------------------------------------------------------------------------
+
+
+def _check_context(ctx: Context) -> None:
+    if ctx.model is None or _CONTEXT not in ctx.model:
+        return
+    limit = ctx.model[_CONTEXT]
+    for param in ctx.method.of(t.Param):
+        if param.unit.text != "tokens":
+            continue
+        try:
+            value = layer_value(param.default, 0, ctx)
+        except Undecided:
+            continue
+        if value > limit:
+            message = f"the default of `{param.name}` is {value}, above this model's context of {limit}"
+            _warn(ctx, "W805", param.default, message, "the method never acts with this model: choose a smaller value")
+
+
+# ---- expressions without effect --------------------------------------------------------------------
+
+
+def _check_monotone(ctx: Context, ranking: t.Reduce) -> None:
+    """A ranking sees order alone, so a growing transform of its score changes nothing."""
+    score = ranking.args[0]
+    inner = _undone(ctx, ranking, score)
+    if inner is not None:
+        word = f"`{score.op.text}`" if isinstance(score, t.Reduce) else f"`{score.name.text}`" if isinstance(score, t.Call) else "a constant"
+        message = f"{word} does not change the order, so `{ranking.op.text}` chooses the same without it"
+        replacement = text_of(inner, ctx)
+        _warn(ctx, "W804", score, message, f"rank `{replacement}`", (Fix(score.span, replacement),))
+
+
+def _undone(ctx: Context, ranking: t.Reduce, score: t.Expr) -> t.Expr | None:
+    """The expression under a transform that keeps the order within each ranking."""
+    letters = {binder.letter.text for binder in ranking.binders}
+    match score:
+        case t.Reduce(op=t.Ident(text="softmax"), binders=binders, args=(inner,)):
+            same_support = {b.within for b in binders} == {b.within for b in ranking.binders}
+            return inner if letters <= {b.letter.text for b in binders} and same_support else None
+        case t.Call(name=name, args=(inner,)) if name.text in _MONOTONE:
+            return inner
+        case t.Binary(op="+" | "-", left=inner, right=constant) if _is_constant(ctx, constant):
+            return inner
+        case t.Binary(op="*" | "/", left=inner, right=factor) if _is_positive(ctx, factor):
+            return inner
+        case t.Binary(op="+", left=constant, right=inner) if _is_constant(ctx, constant):
+            return inner
+        case t.Binary(op="*", left=factor, right=inner) if _is_positive(ctx, factor):
+            return inner
+    return None
+
+
+def _is_constant(ctx: Context, expr: t.Expr) -> bool:
+    found = ctx.type_of(expr)
+    return found.static and not found.free
+
+
+def _is_positive(ctx: Context, expr: t.Expr) -> bool:
+    if isinstance(expr, t.Float):
+        return expr.value > 0
+    return _is_constant(ctx, expr) and provably_leq(_ONE, expr, ctx)
+
+
+def _check_empty(ctx: Context, call: t.Call) -> None:
+    if provably_leq(call.args[0], _ZERO, ctx):
+        helps = "write `none` if no row is meant" if call.name.text != "last" else "observe at least one query: `last(1)`"
+        _warn(ctx, "W806", call, f"`{text_of(call, ctx)}` is always empty", helps)
+
+
+# ---- rankings that take nothing ----------------------------------------------------------------------
+
+
+def _check_then(ctx: Context, ranking: t.Ranking) -> None:
+    for index, step in enumerate(ranking.steps[1:], start=1):
+        reason = _takes_nothing(ctx, ranking, index)
+        if reason is not None:
+            _warn(ctx, "W807", step, f"this ranking never takes anything: {reason}", "remove it, or give it room")
+            return
+
+
+def _takes_nothing(ctx: Context, ranking: t.Ranking, index: int) -> str | None:
+    before, upto = ranking.steps[index - 1], ranking.upto
+    if _takes_all(before):
+        return f"`{text_of(before, ctx)}` takes all that fits" if index > 1 else f"`{text_of(before, ctx)}` is every row already"
+    if index > 1 or upto is None or member_domain(ranking.steps[-1], ctx) != "token":
+        return None
+    joint = len(ctx.type_of(ranking.steps[-1]).base) > 1
+    full = None if joint else next((part for part in _parts(ranking.steps[0]) if _fills(ctx, part, upto)), None)
+    return None if full is None else f"`{text_of(full, ctx)}` fills `upto {text_of(upto, ctx)}` alone"
+
+
+def _takes_all(step: t.Expr) -> bool:
+    if isinstance(step, t.Reduce):
+        return step.op.text in ("top", "bottom") and len(step.args) == 1
+    return isinstance(step, t.Ref) and step.name.text == "all"
+
+
+def _parts(expr: t.Expr) -> Iterator[t.Expr]:
+    if isinstance(expr, t.Binary) and expr.op == "|":
+        yield from _parts(expr.left)
+        yield from _parts(expr.right)
+    else:
+        yield expr
+
+
+def _fills(ctx: Context, part: t.Expr, upto: t.Expr) -> bool:
+    counted = isinstance(part, t.Call) and part.name.text in ("recent", "sink") and part.args
+    return bool(counted) and provably_leq(upto, part.args[0], ctx)
+
+
+# ---- conditions that never change ----------------------------------------------------------------------
+
+
+def _check_constant(ctx: Context, condition: t.Expr) -> None:
+    value = _truth(ctx, condition)
+    if value is not None:
+        helps = "remove the condition" if value else "remove what it guards, or correct it"
+        _warn(ctx, "W808", condition, f"`{text_of(condition, ctx)}` is always {str(value).lower()}", helps)
+
+
+def _truth(ctx: Context, expr: t.Expr) -> bool | None:
+    match expr:
+        case t.Ref(name=t.Ident(text="true" | "false" as word)):
+            return word == "true"
+        case t.Unary(op="not", operand=operand):
+            inner = _truth(ctx, operand)
+            return None if inner is None else not inner
+        case t.Binary(op="and" | "or" as op, left=left, right=right):
+            sides = (_truth(ctx, left), _truth(ctx, right))
+            decisive = op == "or"
+            return decisive if decisive in sides else (not decisive if None not in sides else None)
+        case t.Binary(op="<" | "<=" | ">" | ">=" as op, left=left, right=right):
+            return _compared(ctx, op, left, right)
+    return None
+
+
+def _compared(ctx: Context, op: str, left: t.Expr, right: t.Expr) -> bool | None:
+    """Numbers of rows and params are whole, so a < b is a + 1 <= b."""
+    if op in (">", ">="):
+        left, right, op = right, left, {">": "<", ">=": "<="}[op]
+    if not all(ctx.type_of(side).unit in ("tokens", "pages", "int") for side in (left, right)):
+        return None
+    if op == "<":
+        if provably_leq(t.Binary("+", left, _ONE), right, ctx):
+            return True
+        return False if provably_leq(right, left, ctx) else None
+    if provably_leq(left, right, ctx):
+        return True
+    return False if provably_leq(t.Binary("+", right, _ONE), left, ctx) else None

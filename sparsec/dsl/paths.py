@@ -1,0 +1,105 @@
+"""Walking hooks: statements with the conditions they run under, and the references of an expression.
+
+Two statements are exclusive when some condition of one denies a condition of the other: this is how the passes know
+that two updates never run together. Nothing is reported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sparsec.dsl import tree as t
+from sparsec.dsl.context import Context
+
+_DENIES = {("in", "not in"), ("==", "!="), ("<", ">="), ("<=", ">")}
+_OPPOSITES = frozenset({"prefilling", "decoding"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One statement of a hook and every condition on the way to it: guards, `when`, and `not` of those in `else`."""
+
+    hook: t.Hook
+    stmt: t.Stmt
+    conditions: tuple[t.Expr, ...]
+
+
+def places(hook: t.Hook) -> Iterator[Place]:
+    """All statements of a hook that do something, in source order; branches are entered."""
+    guards = tuple(guard for guard in (hook.layers, hook.when) if guard is not None)
+    yield from _places(hook, hook.body, guards)
+
+
+def _places(hook: t.Hook, body: tuple[t.Stmt, ...], conditions: tuple[t.Expr, ...]) -> Iterator[Place]:
+    for stmt in body:
+        if isinstance(stmt, t.Branch):
+            yield from _places(hook, stmt.then, (*conditions, stmt.condition))
+            yield from _places(hook, stmt.otherwise, (*conditions, t.Unary("not", stmt.condition)))
+        else:
+            yield Place(hook, stmt, conditions)
+
+
+def all_places(method: t.Method) -> Iterator[Place]:
+    for hook in method.of(t.Hook):
+        yield from places(hook)
+
+
+def conditions_of(hook: t.Hook) -> Iterator[t.Expr]:
+    """Every guard of the hook: `for`, `when`, and those of its branches."""
+    yield from (guard for guard in (hook.layers, hook.when) if guard is not None)
+    stack = list(reversed(hook.body))
+    while stack:
+        stmt = stack.pop()
+        if isinstance(stmt, t.Branch):
+            yield stmt.condition
+            stack.extend(reversed((*stmt.then, *stmt.otherwise)))
+
+
+def exclusive(one: Place, other: Place, ctx: Context) -> bool:
+    """True where the two statements can never both run in one layer and step."""
+    ones = [part for condition in one.conditions for part in _conjuncts(condition)]
+    others = [part for condition in other.conditions for part in _conjuncts(condition)]
+    return any(_denies(left, right, ctx) for left in ones for right in others)
+
+
+def _conjuncts(condition: t.Expr) -> Iterator[t.Expr]:
+    yield condition
+    if isinstance(condition, t.Binary) and condition.op == "and":
+        yield from _conjuncts(condition.left)
+        yield from _conjuncts(condition.right)
+
+
+def _denies(left: t.Expr, right: t.Expr, ctx: Context) -> bool:
+    if left == t.Unary("not", right) or right == t.Unary("not", left):
+        return True
+    if isinstance(left, t.Ref) and isinstance(right, t.Ref):
+        return {left.name.text, right.name.text} == _OPPOSITES
+    if not (isinstance(left, t.Binary) and isinstance(right, t.Binary)) or left.left != right.left:
+        return False
+    if left.op == right.op == "==":
+        return left.right != right.right and _is_constant(left.right, ctx) and _is_constant(right.right, ctx)
+    return left.right == right.right and ((left.op, right.op) in _DENIES or (right.op, left.op) in _DENIES)
+
+
+def _is_constant(expr: t.Expr, ctx: Context) -> bool:
+    """A literal, or a value of a `choice` (but not a param that holds one)."""
+    if isinstance(expr, t.Int):
+        return True
+    symbol = ctx.symbol_of(expr) if isinstance(expr, t.Ref) else None
+    return symbol is not None and symbol.kind == "choice_value"
+
+
+def references(node: t.Node) -> Iterator[t.Ref]:
+    """Every reference below a node, index letters included, in source order."""
+    return (found for found in t.walk(node) if isinstance(found, t.Ref))
+
+
+def refers_to(node: t.Node, ctx: Context, item: t.Node) -> bool:
+    """Whether anything below the node resolves to this declaration."""
+    return any(found.item is item for ref in references(node) if (found := ctx.symbol_of(ref)) is not None)
+
+
+def text_of(node: t.Node, ctx: Context) -> str:
+    """The author's own words for a node, on one line."""
+    return " ".join(ctx.source.text[node.span.start : node.span.end].split())
