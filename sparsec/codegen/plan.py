@@ -135,7 +135,7 @@ Step = Bind | Accumulate | Skip | Update | Evict | Attend | Move | Record
 class Binding:
     """One `on ... { }` of the spec: one function of kernels.py.
 
-    guard: Python text over `layer` and `model`, or None. params: dynamic params that the body reads.
+    guard: Python text over `layer` and `model`, or None; guard_line: where it stands. params: dynamic params that the body reads.
     """
 
     function: str
@@ -189,7 +189,7 @@ class LayoutPlan:
     scope: str  # "shared" | "layer" | "head"
     position: str  # "logical" | "rank"
     page_size: int | None  # None: the runtime chooses
-    ring: str  # Python text over `params` and `model`: queries to keep per layer
+    ring: str | None  # Python text over `params` and `model`: newest queries to keep per layer
     zones: tuple[ZonePlan, ...]
     split: bool
     states: tuple[StatePlan, ...]
@@ -213,11 +213,25 @@ class ParamPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class CountPlan:
+    """What an evict or move does to the rows that the host counts: Python text over params, model, layer, rows, length.
+
+    lets: (name, value) in order. after: assignments to `rows`.
+    """
+
+    condition: str
+    lets: tuple[tuple[str, str], ...]
+    when: str | None
+    after: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     method: str
     doc: str | None
     layout: LayoutPlan
     params: tuple[ParamPlan, ...]
     bindings: tuple[Binding, ...]
-    counts: tuple[str, ...]  # the lines of `rows_after`
+    counts: tuple[CountPlan, ...]
     letters: tuple[tuple[str, str], ...]  # letter, domain: the legend

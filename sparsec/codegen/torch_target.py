@@ -12,7 +12,9 @@ from keyword import iskeyword
 
 from sparsec.codegen.lower.scope import RESERVED
 from sparsec.codegen.lower.walks import ops_of
-from sparsec.codegen.plan import Accumulate, Attend, Bind, Binding, Evict, Move, Op, Record, Skip, Step, SummaryPlan, Update
+from sparsec.codegen.plan import (
+    Accumulate, Attend, Bind, Binding, Evict, Move, Op, Record, Skip, Step, SummaryPlan, Update, canonical,
+)  # fmt: skip
 
 WIDTH = 112
 _HEAVY = {"positional", "rank", "keep", "reduce", "smooth", "apportion", "pages_to_tokens", "split", "summary", "state", "shared"}
@@ -42,6 +44,7 @@ class Text:
 
     text: str
     level: int = 10
+    parts: tuple[str, tuple[str, ...]] | None = None  # of a call: the function and its arguments, to break a long line
 
     def at(self, level: int) -> str:
         return self.text if self.level >= level else f"({self.text})"
@@ -72,7 +75,11 @@ class Writer:
         self.lines.append(self.indent + text)
 
     def assign(self, name: str, op: Op) -> None:
-        self.put(f"{name} = {self.value(op, root=True).text}")
+        text = self.value(op, root=True)
+        if len(self.indent) + len(name) + 3 + len(text.text) <= WIDTH or text.parts is None:
+            self.put(f"{name} = {text.text}")
+        else:
+            self.call(f"{name} = {text.parts[0]}", list(text.parts[1]))
 
     def call(self, function: str, args: list[str]) -> None:
         """A call on one line, or with one argument a line."""
@@ -84,12 +91,16 @@ class Writer:
         self.lines.extend(f"{self.indent}    {arg}," for arg in args)
         self.put(")")
 
+    def short(self, op: Op, limit: int = 44) -> Text:
+        """The value, as a local where its text is long."""
+        text = self.value(op)
+        return self.local(op) if len(text.text) > limit and op.name != "local" else text
+
     def local(self, op: Op) -> Text:
         """Bind the op to a fresh name, unless it has one."""
         if op not in self.known:
-            text = self.value(op, root=True).text
             name = self.fresh(_wish(op))
-            self.put(f"{name} = {text}")
+            self.assign(name, op)
             self.known[op] = name
         return Text(self.known[op])
 
@@ -106,7 +117,7 @@ class Writer:
         """The text of an op; `root`: a statement of its own binds it, so it is not bound again."""
         if op in self.known:
             return Text(self.known[op])
-        if not root and (op.name in _ALWAYS_LOCAL or op.name in _HEAVY and self.uses[op] > 1):
+        if not root and (op.name in _ALWAYS_LOCAL or self.uses[op] > 1 and _is_heavy(op)):
             return self.local(op)
         return _PRINTERS[op.name](self, op)
 
@@ -132,11 +143,17 @@ class Writer:
         return Text(f"{text.at(10)}[{', '.join(index)}]") if index else text
 
 
-def _order_of(*axes: tuple[str, ...]) -> Callable[[str], int]:
-    from sparsec.codegen.plan import canonical
+def _call(function: str, *args: str) -> Text:
+    return Text(f"{function}({', '.join(args)})", 10, (function, args))
 
-    order = canonical(frozenset().union(*axes))
-    return order.index
+
+def _is_heavy(op: Op) -> bool:
+    """Worth a name where it is used twice; sets that the view has at hand are not."""
+    return op.name in _HEAVY and (op.name != "positional" or bool(op.args) or op.detail[0] == "open_page")
+
+
+def _order_of(*axes: tuple[str, ...]) -> Callable[[str], int]:
+    return canonical(frozenset[str]().union(*axes)).index
 
 
 def _wish(op: Op) -> str:
@@ -237,14 +254,15 @@ def _map(w: Writer, op: Op) -> Text:
     if fn in _OPERATORS:
         sign, level = _OPERATORS[fn]
         return Text(f"{texts[0].at(level)} {sign} {texts[1].at(level + 1)}", level)
-    return Text(f"{_FUNCTIONS[fn]}({', '.join(x.text for x in texts)})")
+    function = {"least": "min", "greatest": "max"}.get(fn, _FUNCTIONS[fn]) if op.host else _FUNCTIONS[fn]
+    return _call(function, *(x.text for x in texts))
 
 
 def _where(op: Op, texts: list[Text]) -> Text:
     condition, yes, no = texts
     if op.args[0].host:
         return Text(f"{yes.at(1)} if {condition.at(1)} else {no.at(1)}", 0)
-    return Text(f"torch.where({condition.text}, {yes.text}, {no.text})")
+    return _call("torch.where", condition.text, yes.text, no.text)
 
 
 def _dims(op: Op, letters: tuple[object, ...]) -> str:
@@ -269,7 +287,7 @@ def _reduce(w: Writer, op: Op) -> Text:
         return Text(f"({value.at(7)} & {mask.at(8)}).any({dims})")
     if fn == "every":
         return Text(f"({value.at(5)} | ~{mask.at(10)}).all({dims})")
-    return Text(f"ops.{_MASKED_REDUCTIONS[fn]}({value.text}, {mask.text}, {dims})")
+    return _call(f"ops.{_MASKED_REDUCTIONS[fn]}", value.text, mask.text, dims)
 
 
 def _page_reduction(w: Writer, op: Op) -> Text | None:
@@ -338,30 +356,34 @@ def _counted(w: Writer, op: Op) -> str:
 
 def _rank(w: Writer, op: Op) -> Text:
     fn, *letters = op.detail
-    score, candidates = (w.aligned(a, w.value(a), op.axes) for a in op.args[:2])
-    return Text(f"ops.{fn}({score.text}, {candidates.text}, {_counted(w, op.args[2])}, {_dims(op, tuple(letters))})")
+    score, candidates = (w.aligned(a, w.short(a), op.axes) for a in op.args[:2])
+    return _call(f"ops.{fn}", score.text, candidates.text, _counted(w, op.args[2]), _dims(op, tuple(letters)))
 
 
 def _keep(w: Writer, op: Op) -> Text:
     protected, competing, *steps = op.detail
     dims = _dims(op, tuple(str(competing).split(",")))
     args = list(op.args)
-    first = w.value(args.pop(0)).text if protected is not None else None
+    first = _widened(w, args.pop(0)) if protected is not None else None
     rankings = []
     ranks = [d for d in steps if d != "upto"]
     for kind, counted in zip(ranks[::2], ranks[1::2]):
-        score, candidates = w.value(args.pop(0)).text, w.value(args.pop(0)).text
+        score, candidates = (_widened(w, args.pop(0)) for _ in range(2))
         first = first or f"torch.zeros_like({candidates})"
         count = f", {_counted(w, args.pop(0))}" if counted is not None else ""
         axes = "" if dims == str(len(op.axes)) else f", axes={dims}"
         rankings.append(f'ops.Ranking("{kind}", {score}, {candidates}{count}{axes})')
-    upto = f", {_counted(w, args.pop(0))}" if "upto" in steps else ""
-    return Text(f"ops.keep({first}, [{', '.join(rankings)}]{upto})")
+    upto = [_counted(w, args.pop(0))] if "upto" in steps else []
+    return _call("ops.keep", str(first), f"[{', '.join(rankings)}]", *upto)
+
+
+def _widened(w: Writer, op: Op) -> str:
+    """A mask or score under the axes of the ranking; what is long has a name before it is indexed."""
+    return w.aligned(op.args[0], w.short(op.args[0]), op.axes).text if op.name == "widen" else w.short(op).text
 
 
 def _pages_to_tokens(w: Writer, op: Op) -> Text:
-    pages = w.value(op.args[0]).text
-    return Text(f"ops.pages_to_tokens({pages}, view.page_size, view.tokens)")
+    return _call("ops.pages_to_tokens", w.short(op.args[0]).text, "view.page_size", "view.tokens")
 
 
 def _pages_of(w: Writer, op: Op) -> Text:
@@ -437,14 +459,14 @@ def _write_step(w: Writer, step: Step) -> None:
             w.call(function, [f'"{step.target}"', w.aligned(step.value, w.value(step.value), step.axes).text, *when])
             _forget(w)
         case Evict():
-            w.call("view.evict", [w.value(step.keep).text, *when])
+            w.call("view.evict", [w.short(step.keep, 90).text, *when])
             _forget(w)
         case Move():
             part = f'"{step.part}"' if step.part is not None else "None"
-            w.call("view.move", [part, w.value(step.rows).text, f'"{step.zone}"', *when])
+            w.call("view.move", [part, w.short(step.rows, 80).text, f'"{step.zone}"', *when])
             _forget(w)
         case Attend():
-            read = w.aligned(step.read, w.value(step.read), ("i", "h", "g", "t"))
+            read = w.aligned(step.read, w.short(step.read, 64), ("i", "h", "g", "t"))
             w.call("view.attend", [read.text, *when])
         case Record():
             letters = ", ".join(f'"{a}"' for a in step.value.axes)

@@ -45,9 +45,19 @@ def apply(fn: str, *args: Op, kind: str) -> Op:
 
 
 def arithmetic(fn: str, *args: Op) -> Op:
+    if fn == "mul" and (unit := _without_unit(*args)) is not None:
+        return unit
     kind = max((a.kind for a in args), key=_RANK.__getitem__)
     kind = "int" if kind in ("bool", "set") else "real" if kind == "model" else kind
     return apply(fn, *args, kind=kind)
+
+
+def _without_unit(left: Op, right: Op) -> Op | None:
+    """The other factor of a multiplication by one."""
+    for one, other in ((left, right), (right, left)):
+        if one.name == "const" and one.detail == (1.0,) and other.kind != "model":
+            return other
+    return None
 
 
 def logic(fn: str, *args: Op) -> Op:

@@ -59,6 +59,9 @@ def _wrapped(expr: t.Expr, where: Where, least: int) -> str:
 
 def _call(expr: t.Call, where: Where) -> tuple[str, int]:
     name = expr.name.text
+    if name == "rows":
+        part = expr.args[1].name.text if len(expr.args) > 1 else "K"
+        return f'rows["{expr.args[0].name.text}", "{part}"]', 10
     args = [text(arg, where) for arg in expr.args]
     if name == "where":
         condition, yes, no = (_wrapped(arg, where, 1) for arg in expr.args)
@@ -77,7 +80,7 @@ def _ref(expr: t.Ref, where: Where) -> str:
     if known is not None:
         return str(known)
     if name in where.known:
-        return where.known[name]
+        return where.known[name] + "".join(f"[{text(index, where)}]" for index in expr.indices)
     if name in where.names.layers:
         return f"({text(where.names.layers[name].value, where)})"
     if name in where.names.params:

@@ -88,9 +88,13 @@ def ranked(expr: t.Reduce, scope: Scope) -> Op:
     if expr.op.text == "filter":
         return _filter(expr, scope)
     score, candidates, count = _ranking(expr, scope)
-    letters = _letters(expr)
     if count is None:
         unsupported("a ranking without a count", expr.span, "give a count, or use it in `keep ... upto`", "S908")
+    return _top(expr, score, candidates, count)
+
+
+def _top(expr: t.Reduce, score: Op, candidates: Op, count: Op) -> Op:
+    letters = _letters(expr)
     score, candidates = _score_and_candidates(score, candidates)
     axes, thin = build.joined(score, candidates)
     count = build.widen(count, tuple(a for a in axes if a not in letters)) if not count.host else count
@@ -152,6 +156,8 @@ def _keep(first: t.Expr | None, ranks: list[t.Reduce], ranking: t.Ranking, scope
         unsupported("rankings over different letters in one `keep`", ranking.span, "use the same letters in each", "S908")
     competing = letters.pop()
     parts = [_ranking(rank, scope) for rank in ranks]
+    if first is None and len(parts) == 1 and parts[0][2] is None:
+        return to_tokens(_top(ranks[0], *parts[0][:2], expressions.lower(ranking.upto, scope)))
     protected = expressions.lower(first, scope) if first is not None else None
     if protected is not None:
         protected = to_pages(protected) if member == "p" else to_tokens(protected)

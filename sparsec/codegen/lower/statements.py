@@ -57,6 +57,9 @@ def _let(stmt: t.Let, scope: Scope) -> None:
         scope.later[name] = stmt
         return
     value = expressions.lower(stmt.value, scope)
+    if value.name in ("const", "local") and name not in scope.names.record:
+        scope.lets[name] = value
+        return
     support = value.support
     if support is not None and support.name != "local":
         rows = scope.name(f"{name}_rows")
@@ -82,7 +85,6 @@ def _assign(stmt: t.Assign, scope: Scope) -> None:
     name = stmt.target.name.text
     item = scope.names.states.get(name)
     assert item is not None, f"line {stmt.span.line}: `{name}` is no state: the checker should have said so"
-    before = len(scope.steps)
     value = expressions.lower(stmt.value, scope)
     old = expressions.lower(stmt.target, scope)
     if value.kind == "set":
@@ -91,7 +93,6 @@ def _assign(stmt: t.Assign, scope: Scope) -> None:
         value = build.arithmetic("add", old, build.widen(value, old.axes))
     elif value.axes != old.axes:
         value = _expanded(value, old)
-    assert before <= len(scope.steps)
     scope.steps.append(Update(name, item.shared, old.axes, value, scope.when, stmt.span.line))
 
 

@@ -1,0 +1,75 @@
+"""From an artifact directory to its CacheManager class. Needs nothing of the compiler.
+
+The files are verified against the manifest and imported as a package of their own, under a name made from the content, so that
+several artifacts live side by side and tracebacks show real lines.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+
+from .abi import ABI_VERSION, CacheManager
+
+MANIFEST = "manifest.json"
+
+
+class ArtifactError(Exception):
+    """An artifact that must not be used: names the file and the reason."""
+
+
+def load_artifact(directory: str | Path) -> type[CacheManager]:
+    """The generated CacheManager of an artifact, with its FACTS. Raises ArtifactError where a file is missing, changed or of another ABI."""
+    root = Path(directory)
+    manifest = _verified(root)
+    name = f"sparsec_artifact_{sha256((root / MANIFEST).read_bytes()).hexdigest()[:16]}"
+    if f"{name}.manager" not in sys.modules:
+        _import(name, root)
+    manager: type[CacheManager] = sys.modules[f"{name}.manager"].Manager
+    manager.FACTS = json.loads((root / "facts.json").read_text(encoding="utf-8"))
+    manager.STATIC = manifest["static"]
+    return manager
+
+
+def _verified(root: Path) -> dict:
+    path = root / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        for name, expected in manifest["files"].items():
+            if sha256((root / name).read_bytes()).hexdigest() != expected:
+                raise ArtifactError(f"{root / name} was changed after it was compiled: compile the method again")
+    except OSError as error:
+        raise ArtifactError(f"{error.filename or root}: {error.strerror}: compile the method again") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{path} is not a manifest ({error}): compile the method again") from error
+    if manifest.get("abi") != ABI_VERSION:
+        raise ArtifactError(f"{root} was compiled for ABI {manifest.get('abi')}, this runtime has {ABI_VERSION}: compile the method again")
+    return manifest
+
+
+def _import(name: str, root: Path) -> None:
+    """The package and its two modules, all or none."""
+    try:
+        _load(name, root / "__init__.py", package=True)
+        _load(f"{name}.kernels", root / "kernels.py")
+        _load(f"{name}.manager", root / "manager.py")
+    except BaseException:
+        for module in (name, f"{name}.kernels", f"{name}.manager"):
+            sys.modules.pop(module, None)
+        raise
+
+
+def _load(name: str, path: Path, package: bool = False) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[str(path.parent)] if package else None)
+    assert spec is not None and spec.loader is not None, f"no loader for {path}"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    parent, _, child = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], child, module)
+    return module

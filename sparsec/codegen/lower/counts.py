@@ -1,0 +1,86 @@
+"""Count rules of the graph to Python text: how the host follows the rows of a request without reading the device."""
+
+from __future__ import annotations
+
+from keyword import iskeyword
+
+from sparsec.codegen.lower import host
+from sparsec.codegen.lower.scope import Names
+from sparsec.codegen.plan import CountPlan
+from sparsec.dsl import tree as t
+from sparsec.dsl.checked import Checked
+from sparsec.graph.counts import CountRule, count_rules
+
+_COUNTERS = {
+    "len": "length", "prefilling": "prefilling", "decoding": "(not prefilling)", "prompt_done": "prompt_done", "steps": "steps",
+    "prompt_rows": "prompt_rows", "none": "()",
+}  # fmt: skip
+_SIZES = {"l": 'model["n_layers"]', "h": 'model["kv_heads"]'}
+_SHARERS = {"head": "", "layer": 'model["kv_heads"]', "model": 'model["kv_heads"] * model["n_layers"]'}
+
+
+def plan_counts(special: Checked, names: Names) -> tuple[CountPlan, ...]:
+    """One per evict and move, in the order in which they run."""
+    return tuple(_plan(rule, names) for rule in count_rules(special))
+
+
+def _plan(rule: CountRule, names: Names) -> CountPlan:
+    known = dict(_COUNTERS)
+    lets: list[tuple[str, str]] = []
+    for let in rule.lets:
+        variable = _variable(let.target.name.text)
+        lets.append((variable, _let(let, host.Where(names, known))))
+        known[let.target.name.text] = variable
+    where = host.Where(names, known)
+    layers = f" and ({host.text(rule.layers, where)})" if rule.layers is not None else ""
+    when = host.text(rule.when, where) if rule.when is not None else None
+    after = _evicted(rule, where) if rule.action == "evict" else _moved(rule, where)
+    return CountPlan(f"({_fires(rule.hooks)}){layers}" if layers else _fires(rule.hooks), tuple(lets), when, after, rule.line)
+
+
+def _variable(name: str) -> str:
+    taken = name in ("params", "model", "rows", "length", "layer", "hook", "steps", "held", "apportion", "min", "max", "math") or iskeyword(name)
+    return f"{name}_" if taken else name
+
+
+def _let(let: t.Let, where: host.Where) -> str:
+    """The value; over a letter it is a list, so that `x[layer]` reads the same as in the spec."""
+    value, indices = let.value, [i.name.text for i in let.target.indices if isinstance(i, t.Ref)]
+    for letter in indices:
+        where = host.Where(where.names, {**where.known, letter: letter})
+    if isinstance(value, t.Reduce):
+        assert value.op.text == "apportion" and len(indices) == 1, f"line {let.span.line}: the graph says that the host knows this"
+        raw, total = (host.text(arg, where) for arg in value.args)
+        return f"apportion([{raw} for {indices[0]} in range({_SIZES[indices[0]]})], {total})"
+    text = host.text(value, where)
+    for letter in reversed(indices):
+        text = f"[{text} for {letter} in range({_SIZES[letter]})]"
+    return text
+
+
+def _fires(hooks: tuple[str, ...]) -> str:
+    """A rule bound to end_of_prompt and finish_step runs once in the step that ends the prompt."""
+    if set(hooks) >= {"end_of_prompt", "finish_step"}:
+        return 'hook == "end_of_prompt" or hook == "finish_step" and not ends_prompt'
+    return f'hook == "{hooks[0]}"' if len(hooks) == 1 else f"hook in {hooks!r}".replace("'", '"')
+
+
+def _evicted(rule: CountRule, where: host.Where) -> tuple[str, ...]:
+    return (f"held = {_whole(rule, where)}", "rows = {place: min(count, held) for place, count in rows.items()}")
+
+
+def _moved(rule: CountRule, where: host.Where) -> tuple[str, ...]:
+    lines: list[str] = []
+    for part in rule.parts:
+        if rule.source is None:
+            continue
+        there, here = f'rows["{rule.source}", "{part}"]', f'rows["{rule.zone}", "{part}"]'
+        moved = f"moved_{part.lower()}"
+        lines += [f"{moved} = min({there}, {_whole(rule, where)})", f"{there} -= {moved}", f"{here} += {moved}"]
+    return tuple(lines)
+
+
+def _whole(rule: CountRule, where: host.Where) -> str:
+    """Rows per KV head; where heads share a budget, their average rounded up."""
+    text, sharers = host.text(rule.rows, where), _SHARERS[rule.per]
+    return text if not sharers else f"-(-({text}) // ({sharers}))"
