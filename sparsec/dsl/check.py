@@ -14,6 +14,7 @@ from sparsec.dsl.cost import check_cost
 from sparsec.dsl.declarations import check_declarations
 from sparsec.dsl.effects import check_effects
 from sparsec.dsl.lints import check_lints
+from sparsec.dsl.ranges import check_ranges
 from sparsec.dsl.rules import check_rules
 from sparsec.dsl.scopes import declare
 from sparsec.dsl.sets import check_sets
@@ -48,6 +49,7 @@ def type_method(file: t.SparseFile, source: Source, model: ModelFacts | None = N
     typer = Typer(ctx)
     collect_lets(typer)
     check_declarations(typer)
+    check_ranges(ctx)
     for hook in ctx.method.of(t.Hook):
         check_hook(typer, hook)
     for item in ctx.method.of(t.Ensure):

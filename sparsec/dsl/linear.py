@@ -14,6 +14,7 @@ from sparsec.dsl import tree as t
 from sparsec.dsl.checked import Symbol
 from sparsec.dsl.context import Context
 
+_NUMERIC = frozenset({*names.COUNT_UNITS, "ratio"})
 _MAX_DIGITS = 400  # longer numbers are not reasoned about
 
 
@@ -135,7 +136,7 @@ class Forms:
         if symbol.kind == "fact":
             known = self.ctx.model.get(name) if self.ctx.model is not None else None
             return self.atom("fact", key=name) if known is None else Linear(const=Fraction(known))
-        if isinstance(symbol.item, t.Param):
+        if symbol.kind == "param" and symbol.item.unit.text in _NUMERIC:
             return self.atom("param", key=name)
         if isinstance(symbol.item, t.Let):
             if not ref.indices:

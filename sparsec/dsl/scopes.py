@@ -29,14 +29,15 @@ class Scope:
 
 
 @lru_cache(maxsize=512)
-def _nearest(word: str, known: frozenset[str]) -> str | None:
+def nearest(word: str, known: frozenset[str]) -> str | None:
+    """The known word that an unknown one may have meant."""
     near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
     return near[0] if near else None
 
 
 def suggestion(ident: t.Ident, known: Iterable[str], otherwise: str | None = None) -> tuple[str | None, tuple[Fix, ...]]:
     """Help line and fix for an unknown name; `otherwise` is the help where nothing is near."""
-    near = _nearest(ident.text, frozenset(known)) if len(ident.text) <= 64 else None
+    near = nearest(ident.text, frozenset(known)) if len(ident.text) <= 64 else None
     if near is None:
         return otherwise, ()
     certain = difflib.SequenceMatcher(None, ident.text, near).ratio() >= 0.75
