@@ -12,18 +12,19 @@ from pathlib import Path
 
 from sparsec.diagnostics import Diagnostic, Source, SpecError
 from sparsec.dsl.tree import Span
+from sparsec.failures import CommandError
 
 SUFFIX = ".sparse"
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
-class SourceError(Exception):
+class SourceError(CommandError):
     """Nothing can be read under the name that was given. `help` says what can."""
 
     def __init__(self, message: str, help: str) -> None:
         self.message = message
         self.help = help
-        super().__init__(f"{message}\n  = help: {help}")
+        super().__init__(f"{message}\n  = help: {help}", exit_code=2)
 
 
 def load_source(name_or_path: str) -> Source:
