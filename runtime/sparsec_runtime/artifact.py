@@ -25,17 +25,16 @@ class ArtifactError(Exception):
 def load_artifact(directory: str | Path) -> type[CacheManager]:
     """The generated CacheManager of an artifact, with its FACTS. Raises ArtifactError where a file is missing, changed or of another ABI."""
     root = Path(directory)
-    manifest = _verified(root)
+    _verify(root)
     name = f"sparsec_artifact_{sha256((root / MANIFEST).read_bytes()).hexdigest()[:16]}"
     if f"{name}.manager" not in sys.modules:
         _import(name, root)
     manager: type[CacheManager] = sys.modules[f"{name}.manager"].Manager
     manager.FACTS = json.loads((root / "facts.json").read_text(encoding="utf-8"))
-    manager.STATIC = manifest["static"]
     return manager
 
 
-def _verified(root: Path) -> dict:
+def _verify(root: Path) -> None:
     path = root / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -48,7 +47,6 @@ def _verified(root: Path) -> dict:
         raise ArtifactError(f"{path} is not a manifest ({error}): compile the method again") from error
     if manifest.get("abi") != ABI_VERSION:
         raise ArtifactError(f"{root} was compiled for ABI {manifest.get('abi')}, this runtime has {ABI_VERSION}: compile the method again")
-    return manifest
 
 
 def _import(name: str, root: Path) -> None:

@@ -18,6 +18,10 @@ _LEGEND = {
     "p": "page", "c": "channel", "d": "channel", "x": "KV width", "y": "hidden width",
 }  # fmt: skip
 WIDTH = 116
+_COUNTERS = {
+    "ends_prompt": 'phase == "prefill" and counts.prompt_done', "prefilling": 'phase == "prefill"', "prompt_done": "counts.prompt_done",
+    "steps": "counts.steps", "prompt_rows": "counts.prompt_rows", "length": "counts.length", "rows": "dict(counts.rows)",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +55,11 @@ class GuardFunction:
 
 @dataclass(frozen=True, slots=True)
 class HookCall:
-    """`guard`: the name of the function that says in which layers it runs. once: not again after end_of_prompt in one step."""
+    """once: not again after end_of_prompt in one step. conditions: Python text, all must hold."""
 
     function: str
-    guard: str | None
     once: bool
+    conditions: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,12 @@ def kernels_text(plan: Plan, origin: Origin) -> str:
     ]
     uses_torch = any("torch." in line for function in functions for line in function.body)
     results = {f"summary_{s.name}" for s in plan.layout.summaries}
+    imports = [*(["PageView"] if results else []), *(["View"] if plan.bindings else [])]
+    imports += ["ops"] if any("ops." in line for function in functions for line in function.body) else []
     return _render(
-        "kernels.py.j2", plan, origin, functions=functions, uses_torch=uses_torch, legend=_legend(plan, functions), results=results
-    )
+        "kernels.py.j2", plan, origin,
+        functions=functions, uses_torch=uses_torch, legend=_legend(plan), results=results, imports=imports,
+    )  # fmt: skip
 
 
 def manager_text(plan: Plan, origin: Origin) -> str:
@@ -107,7 +114,7 @@ def _title(plan: Plan) -> str:
     return "\n".join(wrap(text.replace("\\", "\\\\").replace('"""', "'''"), WIDTH - 4))
 
 
-def _legend(plan: Plan, functions: list[Function]) -> str:
+def _legend(plan: Plan) -> str:
     letters = [f"{letter} {_LEGEND.get(letter, domain)}" for letter, domain in plan.letters]
     return "\n".join(wrap("Axes: row of the batch, then index letters in this order: " + ", ".join(letters) + ".", WIDTH - 4))
 
@@ -123,8 +130,10 @@ def _imports(plan: Plan) -> list[str]:
     names |= {"Codec"} if any(z.key or z.value for z in layout.zones) else set()
     names |= {"StateLayout"} if layout.states else set()
     names |= {"SummaryLayout"} if layout.summaries else set()
-    names -= set() if plan.bindings or layout.summaries else {"View"}
-    names |= {"apportion"} if any("apportion(" in line for line in _counts(plan.counts)) else set()
+    names |= {"Counts"} if plan.counts else set()
+    names |= {"PageView"} if layout.summaries else set()
+    names -= set() if plan.bindings else {"View"}
+    names |= {"ops"} if any("ops." in line for line in _counts(plan.counts)) else set()
     return sorted(names, key=lambda name: (name.lower() == name, name))
 
 
@@ -145,7 +154,9 @@ def _methods(plan: Plan) -> list[HookMethod]:
 
 def _call(binding: Binding, hook: str) -> HookCall:
     once = hook == "finish_step" and "end_of_prompt" in binding.hooks
-    return HookCall(binding.function, f"layers_of_{binding.function}" if binding.guard is not None else None, once)
+    conditions = ["not view.ends_prompt"] if once else []
+    conditions += [f"layers_of_{binding.function}(view.layer, self.model_facts)"] if binding.guard is not None else []
+    return HookCall(binding.function, once, tuple(conditions))
 
 
 def _layout(layout: LayoutPlan) -> list[str]:
@@ -200,9 +211,14 @@ def _param(param: ParamPlan) -> list[str]:
     for name, text in (("low", param.low), ("high", param.high)):
         lines += [f"{name}=lambda params, model: {text}"] if text is not None else []
     lines += [f"choices={_tuple(list(param.choices))}"] if param.choices else []
-    lines.append(f"default=lambda params, model: {param.default}")
+    lines += _fold_line(f"default=lambda params, model: {param.default}") if len(param.default) < 84 else [_long_default(param.default)]
     lines = [", ".join(lines)] if sum(len(line) + 2 for line in lines) < WIDTH - 12 else [", ".join(lines[:3]), *lines[3:]]
     return lines + ([_doc_argument(param.doc)] if param.doc else [])
+
+
+def _long_default(text: str) -> str:
+    pieces = _pieces(text, 90)
+    return "default=lambda params, model: (\n" + "".join(f"                {piece}\n" for piece in pieces) + "            )"
 
 
 def _doc_argument(doc: str) -> str:
@@ -215,17 +231,21 @@ def _doc_argument(doc: str) -> str:
 
 def _counts(counts: tuple[CountPlan, ...]) -> list[str]:
     """The body of rows_after."""
-    text = " ".join(f"{c.condition} {c.when} {c.lets}" for c in counts)
-    lines = ["ends_prompt = prefilling and prompt_done"] if "ends_prompt" in text else []
+    text = " ".join(f"{c.condition} {c.when} {c.lets} {c.after}" for c in counts)
+    used = {name: value for name, value in _COUNTERS.items() if re.search(rf"\b{name}\b", text)}
+    lines = [f"{name} = {value}" for name, value in used.items()]
     for count in counts:
         lines.append(f"if {count.condition}:  # line {count.line}")
-        lines.append('    length = sum(rows[place] for place in rows if place[1] == "K")')
         lets = [f"{name} = {value}" for name, value in count.lets]
         early = count.when is not None and not any(re.search(rf"\b{name}\b", count.when) for name, _ in count.lets)
         lines += [] if early else [f"    {line}" for line in lets]
         inner = "    " if count.when is None else "        "
         lines += [f"    if {count.when}:"] if count.when is not None else []
         lines += [inner + line for line in (*(lets if early else ()), *count.after)]
+    if any(count.after[0].startswith("held") for count in counts):
+        lines.append("return replace(counts, length=length, rows=rows)")
+    elif counts:
+        lines.append("return replace(counts, rows=rows)")
     return [piece for line in lines for piece in _fold_line(line)]
 
 
@@ -242,5 +262,18 @@ def _fold_line(line: str) -> list[str]:
     elif " = " in body:
         name, body = body.split(" = ", 1)
         head = f"{name} = "
-    pieces = wrap(body, WIDTH - 8 - len(indent) - 4, break_long_words=False, break_on_hyphens=False)
+    pieces = _pieces(body, WIDTH - 12 - len(indent))
     return [f"{indent}{head}(", *(f"{indent}    {piece}" for piece in pieces), f"{indent}){tail}"]
+
+
+def _pieces(text: str, width: int) -> list[str]:
+    """The expression broken after commas and before `and`, `or`, `if`, `else`; elsewhere only where nothing else helps."""
+    pieces = [""]
+    for part in re.split(r"(?<=,) | (?=and |or |if |else )", text):
+        joined = f"{pieces[-1]} {part}".strip()
+        if len(joined) <= width:
+            pieces[-1] = joined
+        else:
+            pieces.append(part)
+    broken = (wrap(piece, width, break_long_words=False, break_on_hyphens=False) for piece in pieces if piece)
+    return [line for lines in broken for line in lines]

@@ -208,11 +208,15 @@ def _window(w: Writer, op: Op) -> Text:
 
 
 def _of_queries(w: Writer, op: Op) -> Text:
+    if op.args[0].name == "step" and op.detail[0] == "Q":
+        return Text("view.Q")
     return Text(f"{w.value(op.args[0]).text}.{op.detail[0]}")
 
 
 def _index(_w: Writer, op: Op) -> Text:
-    return Text(f'ops.index(view.fact("{_SIZES[str(op.detail[0])]}"), view.device)')
+    letter = str(op.detail[0])
+    size = {"t": "view.valid.shape[-1]", "s": "view.valid.shape[-1]", "p": "view.page_valid.shape[-1]"}.get(letter)
+    return _call("ops.index", size or f'view.fact("{_SIZES[letter]}")', "view.device")
 
 
 def _widen(w: Writer, op: Op) -> Text:
@@ -383,7 +387,7 @@ def _widened(w: Writer, op: Op) -> str:
 
 
 def _pages_to_tokens(w: Writer, op: Op) -> Text:
-    return _call("ops.pages_to_tokens", w.short(op.args[0]).text, "view.page_size", "view.tokens")
+    return _call("ops.pages_to_tokens", w.short(op.args[0]).text, "view.page_size", "view.valid.shape[-1]")
 
 
 def _pages_of(w: Writer, op: Op) -> Text:
@@ -395,7 +399,7 @@ _PRINTERS: dict[str, Callable[[Writer, Op], Text]] = {
     "param": lambda _w, op: Text(python_name(str(op.detail[0]))),
     "fact": _getter("fact"),
     "layer": _attribute("layer"),
-    "prefilling": _attribute("prefilling"),
+    "prefilling": lambda _w, _op: Text('view.phase == "prefill"', 4),
     "prompt_done": _attribute("prompt_done"),
     "page_size": _attribute("page_size"),
     "len": _attribute("len"),
@@ -406,7 +410,7 @@ _PRINTERS: dict[str, Callable[[Writer, Op], Text]] = {
     "state": _getter("state"),
     "shared": _getter("shared"),
     "summary": _getter("summary"),
-    "step": _attribute("step"),
+    "step": lambda _w, _op: Text("next(view.blocks())"),
     "block": lambda _w, _op: Text("block"),
     "window": _window,
     "of_queries": _of_queries,
@@ -443,7 +447,6 @@ def write_binding(binding: Binding, source: tuple[str, ...]) -> tuple[str, ...]:
 
 def _write_step(w: Writer, step: Step) -> None:
     w.cite(step.line)
-    when = [] if isinstance(step, Bind | Accumulate | Skip | Record) or step.when is None else [w.value(step.when).text]
     match step:
         case Bind():
             w.assign(step.name, step.value)
@@ -452,25 +455,53 @@ def _write_step(w: Writer, step: Step) -> None:
             _write_loop(w, step)
         case Skip():
             text = w.value(step.condition)
-            w.put(f"if not {text.at(4)}:" if step.condition.host else f"if not {text.at(10)}.any():")
+            w.put(f"if not {text.at(10)}:" if step.condition.host else f"if not {text.at(10)}.any():")
             w.put("    return")
-        case Update():
-            function = "view.set_shared" if step.shared else "view.set_state"
-            w.call(function, [f'"{step.target}"', w.aligned(step.value, w.value(step.value), step.axes).text, *when])
-            _forget(w)
-        case Evict():
-            w.call("view.evict", [w.short(step.keep, 90).text, *when])
-            _forget(w)
-        case Move():
-            part = f'"{step.part}"' if step.part is not None else "None"
-            w.call("view.move", [part, w.short(step.rows, 80).text, f'"{step.zone}"', *when])
-            _forget(w)
-        case Attend():
-            read = w.aligned(step.read, w.short(step.read, 64), ("i", "h", "g", "t"))
-            w.call("view.attend", [read.text, *when])
         case Record():
             letters = ", ".join(f'"{a}"' for a in step.value.axes)
             w.call("view.record", [f'"{step.name}"', w.value(step.value).text, f"({letters}{',' if len(step.value.axes) == 1 else ''})"])
+        case _ if step.when is not None and step.when.host:
+            before = dict(w.known)
+            w.put(f"if {w.value(step.when).text}:")
+            w.indent += "    "
+            _write_effect(w, step, None)
+            w.indent, w.known = w.indent[:-4], before
+            _forget(w)
+        case _:
+            _write_effect(w, step, step.when)
+
+
+def _write_effect(w: Writer, step: Update | Evict | Move | Attend, when: Op | None) -> None:
+    """What a statement changes; rows outside `when` keep what they have."""
+    match step:
+        case Update():
+            value = w.aligned(step.value, w.short(step.value, 80), step.axes).text
+            if when is not None:
+                old = f'view.{"shared" if step.shared else "state"}("{step.target}")'
+                value = f"torch.where({_masked(w, when, step.axes).text}, {value}, {old})"
+            w.call("view.set_shared" if step.shared else "view.set_state", [f'"{step.target}"', value])
+        case Evict():
+            keep = w.short(step.keep, 90 if when is None else 64)
+            w.call("view.evict", [_or_not(w, keep, when, ("h", "t"))])
+        case Move():
+            part = f'"{step.part}"' if step.part is not None else "None"
+            rows = w.short(step.rows, 80 if when is None else 60)
+            w.call("view.move", [part, rows.text if when is None else f"{rows.at(7)} & {_masked(w, when, ('h', 't')).at(8)}", f'"{step.zone}"'])
+        case Attend():
+            axes = ("i", "h", "g", "t")
+            read = w.aligned(step.read, w.short(step.read, 64), axes)
+            w.call("view.attend", [_or_not(w, read, when, axes)])
+    if not isinstance(step, Attend):
+        _forget(w)
+
+
+def _or_not(w: Writer, mask: Text, when: Op | None, axes: tuple[str, ...]) -> str:
+    """The mask, and everything in rows where nothing is to happen."""
+    return mask.text if when is None else f"{mask.at(5)} | ~{_masked(w, when, axes).at(10)}"
+
+
+def _masked(w: Writer, when: Op, axes: tuple[str, ...]) -> Text:
+    return w.aligned(when, w.value(when), axes)
 
 
 def _forget(w: Writer) -> None:
@@ -490,10 +521,10 @@ def _write_loop(w: Writer, step: Accumulate) -> None:
     w.indent = w.indent[:-4]
     w.known = before
     if step.fn == "mean":
-        w.put(f"{step.name} = {step.name} / view.queries")
+        w.put(f"{step.name} = {step.name} / view.Q.shape[1]")
 
 
 def write_summary(summary: SummaryPlan) -> tuple[str, ...]:
     writer = Writer((), Counter())
     writer.put(f"return {writer.value(summary.value, root=True).text}")
-    return tuple(writer.lines)
+    return tuple(line.replace("view.", "pages.") for line in writer.lines)

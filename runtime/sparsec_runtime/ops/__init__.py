@@ -3,7 +3,8 @@
 Axis conventions are those of docs/internals.md: axis 0 is the batch row; sets are bool tensors; the token axis is last.
 """
 
-from .pages import every_page_of, open_page, page_any, page_max, page_mean, page_min, page_sum, pages_to_tokens, split_pages
+from .numbers import ceil, floor, greatest, index, least, ratio, round_even
+from .pages import open_page, page_any, page_max, page_mean, page_min, page_sum, pages_to_tokens, split_pages
 from .ranking import Ranking, bottom, keep, nucleus, top
 from .reduce import align, count, masked_max, masked_mean, masked_min, masked_sum
 from .sets import every, oldest, recent, sink
@@ -16,10 +17,14 @@ __all__ = [
     "apportion",
     "avgpool",
     "bottom",
+    "ceil",
     "count",
     "every",
-    "every_page_of",
+    "floor",
+    "greatest",
+    "index",
     "keep",
+    "least",
     "masked_max",
     "masked_mean",
     "masked_min",
@@ -34,7 +39,9 @@ __all__ = [
     "page_min",
     "page_sum",
     "pages_to_tokens",
+    "ratio",
     "recent",
+    "round_even",
     "sink",
     "softmax",
     "split_pages",

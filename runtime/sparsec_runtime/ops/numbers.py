@@ -1,52 +1,63 @@
-"""Arithmetic on quantities: Python numbers or small tensors [row, ...]. Whole numbers stay int64, ratios are float64."""
+"""Elementwise arithmetic over tensors and Python numbers alike, as the language rounds: `/` is exact to float64, rounding gives int64."""
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch import Tensor
 
-Number = Tensor | int | float
+Number = int | float
+Value = Tensor | Number
 
 
-def least(a: Number, b: Number) -> Number:
-    """The smaller one, elementwise."""
-    return torch.minimum(*_tensors(a, b)) if isinstance(a, Tensor) or isinstance(b, Tensor) else min(a, b)
+def least(first: Value, second: Value) -> Value:
+    """The smaller of two values."""
+    if isinstance(first, Tensor) or isinstance(second, Tensor):
+        return torch.minimum(*_tensors(first, second))
+    return min(first, second)
 
 
-def greatest(a: Number, b: Number) -> Number:
-    """The larger one, elementwise."""
-    return torch.maximum(*_tensors(a, b)) if isinstance(a, Tensor) or isinstance(b, Tensor) else max(a, b)
+def greatest(first: Value, second: Value) -> Value:
+    """The larger of two values."""
+    if isinstance(first, Tensor) or isinstance(second, Tensor):
+        return torch.maximum(*_tensors(first, second))
+    return max(first, second)
 
 
-def ratio(a: Number, b: Number) -> Number:
-    """a / b in float64, so that every executor rounds the same shares to the same counts."""
-    if isinstance(a, Tensor) and not a.is_floating_point():
-        a = a.double()
-    if isinstance(b, Tensor) and not b.is_floating_point():
-        b = b.double()
-    return a / b
+def ratio(dividend: Value, divisor: Value) -> Value:
+    """The quotient in float64."""
+    if isinstance(dividend, Tensor):
+        return dividend.to(torch.float64) / divisor
+    return dividend / (divisor.to(torch.float64) if isinstance(divisor, Tensor) else divisor)
 
 
-def floor(a: Number) -> Tensor | int:
-    return a.floor().to(torch.int64) if isinstance(a, Tensor) else math.floor(a)
+def floor(x: Tensor) -> Tensor:
+    """Rounded down, int64."""
+    return x.floor().to(torch.int64) if x.is_floating_point() else x
 
 
-def ceil(a: Number) -> Tensor | int:
-    return a.ceil().to(torch.int64) if isinstance(a, Tensor) else math.ceil(a)
+def ceil(x: Tensor) -> Tensor:
+    """Rounded up, int64."""
+    return x.ceil().to(torch.int64) if x.is_floating_point() else x
 
 
-def round_even(a: Number) -> Tensor | int:
-    """The nearest whole number; halves go to the even one."""
-    return a.round().to(torch.int64) if isinstance(a, Tensor) else round(a)
+def round_even(x: Tensor) -> Tensor:
+    """Rounded to the nearest, halves to even, int64."""
+    return x.round().to(torch.int64) if x.is_floating_point() else x
 
 
-def index(size: int, device: torch.device) -> Tensor:
-    """[1, size]: the values of an index letter, as one row for the whole batch."""
-    return torch.arange(size, device=device)[None]
+def index(n: int, device: torch.device) -> Tensor:
+    """The values of an index letter [n]."""
+    return torch.arange(n, device=device)
 
 
-def _tensors(a: Number, b: Number) -> tuple[Tensor, Tensor]:
-    device = a.device if isinstance(a, Tensor) else b.device
-    return torch.as_tensor(a, device=device), torch.as_tensor(b, device=device)
+def whole_shares(raw: Sequence[float], total: int) -> list[int]:
+    """`apportion` on the host: whole shares that add up to `total`, by the same arithmetic."""
+    return apportion(torch.tensor(raw, dtype=torch.float64), total).tolist()
+
+
+def _tensors(first: Value, second: Value) -> tuple[Tensor, Tensor]:
+    device = first.device if isinstance(first, Tensor) else second.device
+    a, b = torch.as_tensor(first, device=device), torch.as_tensor(second, device=device)
+    # A Python number takes the tensor's kind, so that float32 scores stay float32.
+    kind = torch.result_type(first, second)
+    return a.to(kind), b.to(kind)

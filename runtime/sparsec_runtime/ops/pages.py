@@ -37,11 +37,6 @@ def open_page(members: Tensor, page_size: int) -> Tensor:
     return (pages == newest // page_size) & (newest >= 0)
 
 
-def every_page_of(members: Tensor, page_size: int) -> Tensor:
-    """Pages that hold a member; same as page_any, for candidates of a ranking over pages."""
-    return page_any(members, page_size)
-
-
 def page_sum(x: Tensor, members: Tensor, page_size: int) -> Tensor:
     """x [row, kv_head, token, ...] summed per page over members [row, kv_head|1, token] -> [row, kv_head, page, ...]."""
     return masked_sum(*_paged(x, members, page_size), 3)

@@ -39,7 +39,7 @@ def _plan(rule: CountRule, names: Names) -> CountPlan:
 
 
 def _variable(name: str) -> str:
-    taken = name in ("params", "model", "rows", "length", "layer", "hook", "steps", "held", "apportion", "min", "max", "math") or iskeyword(name)
+    taken = name in ("params", "model", "rows", "length", "layer", "hook", "steps", "held", "ops", "counts", "phase", "min", "max", "math") or iskeyword(name)
     return f"{name}_" if taken else name
 
 
@@ -51,7 +51,7 @@ def _let(let: t.Let, where: host.Where) -> str:
     if isinstance(value, t.Reduce):
         assert value.op.text == "apportion" and len(indices) == 1, f"line {let.span.line}: the graph says that the host knows this"
         raw, total = (host.text(arg, where) for arg in value.args)
-        return f"apportion([{raw} for {indices[0]} in range({_SIZES[indices[0]]})], {total})"
+        return f"ops.whole_shares([{raw} for {indices[0]} in range({_SIZES[indices[0]]})], {total})"
     text = host.text(value, where)
     for letter in reversed(indices):
         text = f"[{text} for {letter} in range({_SIZES[letter]})]"
@@ -66,7 +66,8 @@ def _fires(hooks: tuple[str, ...]) -> str:
 
 
 def _evicted(rule: CountRule, where: host.Where) -> tuple[str, ...]:
-    return (f"held = {_whole(rule, where)}", "rows = {place: min(count, held) for place, count in rows.items()}")
+    lines = (f"held = {_whole(rule, where)}", "rows = {place: min(count, held) for place, count in rows.items()}")
+    return (*lines, "length = min(length, held)")
 
 
 def _moved(rule: CountRule, where: host.Where) -> tuple[str, ...]:

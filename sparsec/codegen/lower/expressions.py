@@ -119,6 +119,8 @@ def _ref(expr: t.Ref, scope: Scope) -> Op:
         return build.const(known)
     if name in scope.later:
         return lower(scope.later[name].value, scope)
+    if name in scope.stale:
+        unsupported(f"`{name}` after an eviction in the same hook: its rows have moved", expr.span, "define it again after `evict`", "S915")
     if name in scope.lets:
         return _indexed(scope.lets[name], expr, scope)
     if name in names.states:

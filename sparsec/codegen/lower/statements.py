@@ -20,6 +20,7 @@ def lower_body(body: tuple[t.Stmt, ...], scope: Scope) -> None:
                 _assign(stmt, scope)
             case t.Evict():
                 scope.steps.append(Evict(_with_heads(sets.keep(stmt.keep, scope), ("h", "t")), scope.when, stmt.span.line))
+                scope.stale |= {name for name, value in scope.lets.items() if {"t", "s", "p"} & set(value.axes)}
             case t.Attend():
                 scope.steps.append(Attend(sets.keep(stmt.read, scope), scope.when, stmt.span.line))
             case t.Move():
