@@ -5,7 +5,8 @@ from __future__ import annotations
 from . import ops
 from .attention.observe import QueryBlock
 from .cache import CacheManager
-from .layout import Codec, Counts, Layout, StateLayout, SummaryLayout, ZoneLayout
+from .counting import apportion
+from .layout import Codec, Layout, StateLayout, SummaryLayout, ZoneLayout
 from .params import ParamSpec
 from .summaries import PageView
 from .views import View
@@ -16,7 +17,6 @@ __all__ = [
     "ABI_VERSION",
     "CacheManager",
     "Codec",
-    "Counts",
     "Layout",
     "PageView",
     "ParamSpec",
@@ -25,5 +25,6 @@ __all__ = [
     "SummaryLayout",
     "View",
     "ZoneLayout",
+    "apportion",
     "ops",
 ]

@@ -6,7 +6,7 @@ rows change, pages are freed). rollback_step undoes a step that failed anywhere 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from .admission import page_need
 from .attention.decode import attend_decode
 from .attention.prefill import attend_prefill
-from .hooks import AFTER_ATTENTION, BEFORE_ATTENTION, END_OF_PROMPT, FINISH_STEP, bound_hooks
+from .hooks import AFTER_ATTENTION, BEFORE_ATTENTION, END_OF_PROMPT, FINISH_STEP, HOOKS, bound_hooks
 from .layout import PARTS, Counts, Layout
 from .memory import OutOfPages, PageCounts
 from .params import ParamSpec, Value, Values, resolve_params
@@ -35,6 +35,9 @@ from .writing import write_new_rows
 __all__ = ["CacheManager", "KvBytes", "StepBatch"]
 
 
+Guard = Callable[[int, Mapping[str, float | int]], bool]
+
+
 class Shape(Protocol):
     """What the cache needs of a ModelShape."""
 
@@ -42,6 +45,7 @@ class Shape(Protocol):
     q_heads: int
     kv_heads: int
     head_dim: int
+    max_positions: int
     scale: float
 
 
@@ -60,6 +64,7 @@ class CacheManager:
     LAYOUT: ClassVar[Layout] = Layout()
     PARAMS: ClassVar[tuple[ParamSpec, ...]] = ()
     FACTS: ClassVar[Mapping[str, object]] = {}
+    GUARDS: ClassVar[Mapping[str, tuple[Guard | None, ...]]] = {}  # the layers of each binding of a hook; None: all
 
     def __init__(
         self,
@@ -75,11 +80,13 @@ class CacheManager:
         self.max_requests, self.chunk = max_requests, chunk
         self.model_facts: dict[str, float | int] = {
             "n_layers": shape.layers, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim, "group": shape.q_heads // shape.kv_heads,
-            "kv_width": shape.kv_heads * shape.head_dim, "scale": shape.scale,
+            "kv_width": 2 * shape.kv_heads * shape.head_dim, "scale": shape.scale,
+            "context": shape.max_positions,
         }  # fmt: skip
         self.storage = Storage(self.LAYOUT, self.model_facts, rope.to(self.device), dtype, self.device, pool_tokens)
         self.recorder: Recorder | None = None
         self._hooks = bound_hooks(type(self))
+        self._fired = {hook: [self.fires(hook, layer) for layer in range(shape.layers)] for hook in HOOKS}
         self._equations = {name: getattr(self, f"summary_{name}") for name in self.storage.summaries}
         self._sequences: dict[int, Sequence] = {}
         self._opened = 0
@@ -230,11 +237,20 @@ class CacheManager:
             self._needs[key] = page_need(self, prompt_len, new_tokens, chunk, params)
         return self._needs[key]
 
+    @staticmethod
     def rows_after(
-        self, hook: str, phase: str, counts: Counts, layer: int, params: Values, model: Mapping[str, float | int]
-    ) -> Counts:
-        """Counts after a hook; overridden by methods that evict or move."""
-        return counts
+        hook: str, rows: Mapping[tuple[str, str], int], layer: int, params: Values, model: Mapping[str, float | int],
+        prefilling: bool, prompt_done: bool, steps: int = 0, prompt_rows: int = 0,
+    ) -> Mapping[tuple[str, str], int]:  # fmt: skip
+        """Rows per KV head by (zone, part) after a hook; overridden by methods that evict or move."""
+        return rows
+
+    def fires(self, hook: str, layer: int) -> bool:
+        """Whether some binding of the hook runs in a layer."""
+        if hook not in self._hooks:
+            return False
+        guards = self.GUARDS.get(hook, (None,))
+        return any(guard is None or guard(layer, self.model_facts) for guard in guards)
 
     # ---- inside --------------------------------------------------------------------------------
 
@@ -243,7 +259,10 @@ class CacheManager:
         hooks = (END_OF_PROMPT, FINISH_STEP) if phase == "prefill" and counts.prompt_done else (FINISH_STEP,)
         for hook in hooks:
             if hook in self._hooks:
-                counts = self.rows_after(hook, phase, counts, layer, params, self.model_facts)
+                rows = self.rows_after(
+                    hook, counts.rows, layer, params, self.model_facts, phase == "prefill", counts.prompt_done, counts.steps, counts.prompt_rows
+                )
+                counts = replace(counts, rows=rows)
             if hook == END_OF_PROMPT:
                 counts = replace(counts, prompt_rows=counts.length)
         return counts
@@ -254,13 +273,15 @@ class CacheManager:
 
     def _fire(self, hooks: tuple[str, ...], view: View) -> None:
         for hook in hooks:
-            if hook in self._hooks:
+            if self._fired[hook][view.layer]:
                 getattr(self, hook)(view)
 
     def _fire_everywhere(self, hook: str) -> None:
         if hook not in self._hooks:
             return
         for layer in range(self.storage.layers):
+            if not self._fired[hook][layer]:
+                continue
             resident = self._residents[layer]
             getattr(self, hook)(View(resident, self.model_facts, None, None, self.recorder))
             resident.forget_payload()

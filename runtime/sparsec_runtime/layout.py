@@ -122,13 +122,14 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the host knows of one request in one layer, for count arithmetic: rows held (in head scope: the average over heads, rounded up).
+    """What the host knows of one request in one layer: rows[zone, part] held per KV head (in head scope: the average, rounded up)."""
 
-    rows[zone, part]: rows whose part lies in the zone. The step's new rows are included.
-    """
-
-    length: int
     rows: Mapping[tuple[str, str], int]
     prompt_rows: int
     steps: int
     prompt_done: bool
+
+    @property
+    def length(self) -> int:
+        """Rows of all zones."""
+        return sum(held for (_, part), held in self.rows.items() if part == "K")

@@ -5,7 +5,7 @@ A view reads and decides; it never changes stored rows itself (see resident.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +14,11 @@ from torch import Tensor
 
 from .attention.observe import QueryBlock, blocks_of
 from .layout import PARTS, Part
+from .ops.reduce import align
 from .resident import Resident
+
+
+When = Tensor | bool | None
 
 
 class Recorder(Protocol):
@@ -46,6 +50,10 @@ class View:
         return self._step.batch.phase
 
     @property
+    def prefilling(self) -> bool:
+        return self._step.batch.phase == "prefill"
+
+    @property
     def ends_prompt(self) -> bool:
         """This step's chunk ends the prompt: end_of_prompt fires in it."""
         return self._step.ends_prompt
@@ -63,6 +71,21 @@ class View:
     @property
     def batch(self) -> int:
         return len(self._step.sequences)
+
+    @property
+    def queries(self) -> int:
+        """Queries of the step per row."""
+        return self._step.tokens
+
+    @property
+    def tokens(self) -> int:
+        """Entries of the token axis."""
+        return self._resident.width
+
+    @property
+    def facts(self) -> Mapping[str, float | int]:
+        """Model facts by name."""
+        return self._facts
 
     @property
     def device(self) -> torch.device:
@@ -160,15 +183,24 @@ class View:
         """Rows with pos <= the query's [row, query, kv_head|1, token]."""
         return self._resident.visible
 
+    @property
+    def step(self) -> QueryBlock:
+        """All queries of the step as one block: for decode, and for prefill hooks that read no scores."""
+        return self._block(0, self._step.tokens)
+
     def blocks(self) -> Iterator[QueryBlock]:
         """The step's queries in order, in pieces that bound the memory of their scores; probs are of the attention just done."""
-        resident, tokens = self._resident, self._step.tokens
-        keys = resident.keys()
-        heads = keys.shape[1] * self.Q.shape[3] * self.batch
-        for first, last in blocks_of(tokens, heads, resident.width):
-            real = torch.ones((self.batch, last - first), dtype=torch.bool, device=self.device)
-            mask = resident.attended_by(first, last, resident.width)
-            yield QueryBlock(self.Q[:, first:last], self.query_pos[:, first:last], real, keys, mask, float(self._facts["scale"]))
+        resident = self._resident
+        heads = self.Q.shape[2] * self.Q.shape[3] * self.batch
+        for first, last in blocks_of(self._step.tokens, heads, resident.width):
+            yield self._block(first, last)
+
+    def _block(self, first: int, last: int) -> QueryBlock:
+        resident = self._resident
+        real = torch.ones((self.batch, last - first), dtype=torch.bool, device=self.device)
+        mask = resident.attended_by(first, last, resident.width)
+        queries, positions = self.Q[:, first:last], self.query_pos[:, first:last]
+        return QueryBlock(queries, positions, real, resident.keys(), mask, float(self._facts["scale"]))
 
     def window(self, n: Tensor | int) -> QueryBlock:
         """The newest n ([row] or a number) queries of each sequence, the newest last; scores over the rows now held with pos <= the query's."""
@@ -180,15 +212,15 @@ class View:
         """[row, *letters]; a token state is [row, kv_head, token] ([row, token] without h), padding holds the initial value."""
         return self._resident.state(name)
 
-    def set_state(self, name: str, value: Tensor) -> None:
-        self._resident.set_state(name, value)
+    def set_state(self, name: str, value: Tensor, when: When = None) -> None:
+        self._resident.set_state(name, _where(when, value, lambda: self.state(name)))
 
     def shared(self, name: str) -> Tensor:
         """A step-wide value; the initial value where no layer has written."""
         return self._resident.shared(name)
 
-    def set_shared(self, name: str, value: Tensor) -> None:
-        self._step.shared_states[name] = value
+    def set_shared(self, name: str, value: Tensor, when: When = None) -> None:
+        self._step.shared_states[name] = _where(when, value, lambda: self.shared(name))
 
     def summary(self, name: str) -> Tensor:
         """[row, kv_head, page, *channels]; pages that page_valid leaves out mean nothing."""
@@ -202,17 +234,23 @@ class View:
 
     # ---- decisions -------------------------------------------------------------------------------
 
-    def evict(self, keep: Tensor) -> None:
-        """keep [row, kv_head|1, token]: rows to hold from the next step on; later expressions of the hook see the result."""
-        self._resident.evict(keep)
+    # `when` [row] or [row, kv_head] bool, or a Python bool: where it is False, rows keep what they have and attention reads everything.
 
-    def move(self, part: Part | None, rows: Tensor, zone: str) -> None:
+    def evict(self, keep: Tensor, when: When = None) -> None:
+        """keep [row, kv_head|1, token]: rows to hold from the next step on; later expressions of the hook see the result."""
+        self._resident.evict(_where(when, keep, lambda: self.valid))
+
+    def move(self, part: Part | None, rows: Tensor, zone: str, when: When = None) -> None:
         """rows [row, kv_head|1, token], the oldest outside the zone; part None moves both."""
+        rows = _where(when, rows, lambda: torch.zeros_like(rows))
         for each in PARTS if part is None else (part,):
             self._resident.move(each, rows, zone)
 
-    def attend(self, mask: Tensor) -> None:
+    def attend(self, mask: Tensor, when: When = None) -> None:
         """Read only these rows, broadcastable to [row, query, kv_head, group, token]; several calls in one layer intersect."""
+        if isinstance(when, Tensor):
+            when = when[:, None]  # the query axis comes before the heads
+        mask = _where(when, mask, lambda: torch.ones_like(mask))
         chosen = self._resident.selection
         self._resident.selection = mask if chosen is None else chosen & mask
 
@@ -226,3 +264,12 @@ class View:
 
     def _zeroed(self, payload: Tensor) -> Tensor:
         return torch.where(self._resident.valid[..., None], payload, torch.zeros((), dtype=payload.dtype, device=payload.device))
+
+
+def _where(when: When, value: Tensor, otherwise: Callable[[], Tensor]) -> Tensor:
+    """The value in the rows of `when`, what was there in the others."""
+    if when is None or when is True:
+        return value
+    if when is False:
+        return otherwise()
+    return torch.where(align(when, value.ndim), value, otherwise())
