@@ -114,7 +114,8 @@ def _costs(ctx: Context, node: t.Node, loops: tuple[_Loop, ...]) -> Iterator[tup
         bound = tuple(_loop(ctx, binder) for binder in node.binders)
         inner = {loop.letter: loop for loop in (*loops, *bound)}
         free = frozenset().union(*(ctx.type_of(arg).free for arg in node.args)) if node.args else frozenset()
-        used = [inner.get(letter) or _Loop(letter, ctx.letters.get(letter, letter)) for letter in sorted(free)]
+        new_rows = _letters_of_new_rows(node)
+        used = [inner.get(letter) or _Loop(letter, ctx.letters.get(letter, letter), letter in new_rows) for letter in sorted(free)]
         yield node, tuple(used)
         loops = tuple(inner.values())
     for child in t.children(node):
@@ -128,6 +129,12 @@ def _loop(ctx: Context, binder: t.Binder) -> _Loop:
         return _Loop(letter, domain)
     inside = next((ref.name.text for ref in references(within) if _is_group(ctx, ref.name.text)), None)
     return _Loop(letter, domain, size_bound(within, ctx) is not None, inside)
+
+
+def _letters_of_new_rows(node: t.Node) -> set[str]:
+    """Tensors of the step have the new rows alone: one in decode."""
+    step = (ref for ref in references(node) if ref.name.text in names.TENSORS and names.TENSORS[ref.name.text].source == "step")
+    return {index.name.text for ref in step for index in ref.indices if isinstance(index, t.Ref)} & {"t", "s"}
 
 
 def _is_group(ctx: Context, name: str) -> bool:

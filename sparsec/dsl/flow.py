@@ -6,14 +6,15 @@ cannot be decided without a model is left to the check that runs with one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sparsec.dsl import names
 from sparsec.dsl import tree as t
 from sparsec.dsl.context import Context
-from sparsec.dsl.layers import Undecided, layer_value
-from sparsec.dsl.paths import Place, places, references
+from sparsec.dsl.defaults import default_values
+from sparsec.dsl.evaluate import EvaluationError, Value, evaluate
+from sparsec.dsl.paths import Place, conditions_of, places, references
 
 _ORDER = {name: index for index, name in enumerate(names.HOOKS)}
 _UNKNOWN_MODEL = 2  # layers beyond the largest literal that are enumerated where the model is unknown
@@ -30,17 +31,18 @@ class _Access:
 
 
 def check_shared_flow(ctx: Context) -> None:
-    for state in ctx.method.of(t.State):
-        if state.shared:
-            for phase in ("prefill", "decode"):
-                _check_state(ctx, state, phase)
+    shared = [state for state in ctx.method.of(t.State) if state.shared]
+    known = default_values(ctx) if shared else {}
+    for state in shared:
+        for phase in ("prefill", "decode"):
+            _check_state(ctx, state, phase, known)
 
 
-def _check_state(ctx: Context, state: t.State, phase: str) -> None:
+def _check_state(ctx: Context, state: t.State, phase: str, known: Mapping[str, Value]) -> None:
     try:
-        writes = list(_accesses(ctx, state, phase, writing=True))
-        reads = list(_accesses(ctx, state, phase, writing=False))
-    except Undecided:
+        writes = list(_accesses(ctx, state, phase, known, writing=True))
+        reads = list(_accesses(ctx, state, phase, known, writing=False))
+    except EvaluationError:  # a guard needs a model
         return
     first = min(((min(write.layers), write.order) for write in writes if write.layers), default=None)
     if first is None:  # nothing writes in this phase: its reads see the initial value
@@ -54,11 +56,13 @@ def _check_state(ctx: Context, state: t.State, phase: str) -> None:
             ctx.report("S604", read.ref, message, helps)
 
 
-def _accesses(ctx: Context, state: t.State, phase: str, writing: bool) -> Iterator[_Access]:
+def _accesses(
+    ctx: Context, state: t.State, phase: str, known: Mapping[str, Value], writing: bool
+) -> Iterator[_Access]:
     for number, (name, place) in enumerate(_in_layers(ctx.method, phase)):
         refs = list(_writes(place.stmt, state) if writing else _reads(ctx, place.stmt, state))
         if refs:
-            layers = _layers_of(ctx, place)
+            layers = _layers_of(ctx, place, known)
             yield from (_Access(ref, (_ORDER[name], number), layers) for ref in refs)
 
 
@@ -84,10 +88,11 @@ def _reads(ctx: Context, stmt: t.Stmt, state: t.State) -> Iterator[t.Ref]:
             yield ref
 
 
-def _layers_of(ctx: Context, place: Place) -> frozenset[int]:
+def _layers_of(ctx: Context, place: Place, known: Mapping[str, Value]) -> frozenset[int]:
     """The layers where a statement may run: static conditions decide, dynamic ones may hold."""
     static = [condition for condition in place.conditions if _is_static(ctx, condition)]
-    return frozenset(layer for layer in range(_layer_count(ctx)) if all(layer_value(one, layer, ctx) for one in static))
+    layers = range(_layer_count(ctx))
+    return frozenset(layer for layer in layers if all(evaluate(one, {**known, "layer": layer}) for one in static))
 
 
 def _is_static(ctx: Context, condition: t.Expr) -> bool:
@@ -96,7 +101,12 @@ def _is_static(ctx: Context, condition: t.Expr) -> bool:
 
 
 def _layer_count(ctx: Context) -> int:
+    """Layers of the model; without one, all layers that the spec names and some more, which stand for the rest."""
     if ctx.model is not None and "n_layers" in ctx.model:
         return min(int(ctx.model["n_layers"]), _MOST)
-    largest = max((node.value for node in t.walk(ctx.method) if isinstance(node, t.Int)), default=0)
+    method = ctx.method
+    guards = [guard for hook in method.of(t.Hook) for guard in conditions_of(hook)]
+    sets = [param for param in method.of(t.Param) if param.unit.text in ("layer_set", "int")]
+    named = (node for root in (*guards, *sets, *method.of(t.Layers)) for node in t.walk(root))
+    largest = max((node.value for node in named if isinstance(node, t.Int)), default=0)
     return min(largest + _UNKNOWN_MODEL, _MOST)

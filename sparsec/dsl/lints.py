@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from sparsec.diagnostics import Fix, Severity
 from sparsec.dsl import tree as t
 from sparsec.dsl.context import Context
-from sparsec.dsl.layers import Undecided, layer_value
-from sparsec.dsl.paths import conditions_of, references, text_of
+from sparsec.dsl.defaults import default_values
+from sparsec.dsl.paths import conditions_of, text_of
 from sparsec.dsl.sizes import member_domain
 from sparsec.dsl.static import provably_leq
 
@@ -89,15 +89,10 @@ def _used_names(ctx: Context) -> set[str]:
 def _check_context(ctx: Context) -> None:
     if ctx.model is None or _CONTEXT not in ctx.model:
         return
-    limit = ctx.model[_CONTEXT]
+    limit, known = ctx.model[_CONTEXT], default_values(ctx)
     for param in ctx.method.of(t.Param):
-        if param.unit.text != "tokens":
-            continue
-        try:
-            value = layer_value(param.default, 0, ctx)
-        except Undecided:
-            continue
-        if value > limit:
+        value = known.get(param.name.text)
+        if param.unit.text == "tokens" and isinstance(value, int | float) and value > limit:
             message = f"the default of `{param.name}` is {value}, above this model's context of {limit}"
             _warn(ctx, "W805", param.default, message, "the method never acts with this model: choose a smaller value")
 

@@ -58,16 +58,17 @@ def conditions_of(hook: t.Hook) -> Iterator[t.Expr]:
 
 def exclusive(one: Place, other: Place, ctx: Context) -> bool:
     """True where the two statements can never both run in one layer and step."""
-    ones = [part for condition in one.conditions for part in _conjuncts(condition)]
-    others = [part for condition in other.conditions for part in _conjuncts(condition)]
+    ones = [part for condition in one.conditions for part in conjuncts(condition)]
+    others = [part for condition in other.conditions for part in conjuncts(condition)]
     return any(_denies(left, right, ctx) for left in ones for right in others)
 
 
-def _conjuncts(condition: t.Expr) -> Iterator[t.Expr]:
+def conjuncts(condition: t.Expr) -> Iterator[t.Expr]:
+    """A condition and every part of it that must hold with it."""
     yield condition
     if isinstance(condition, t.Binary) and condition.op == "and":
-        yield from _conjuncts(condition.left)
-        yield from _conjuncts(condition.right)
+        yield from conjuncts(condition.left)
+        yield from conjuncts(condition.right)
 
 
 def _denies(left: t.Expr, right: t.Expr, ctx: Context) -> bool:

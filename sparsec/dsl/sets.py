@@ -12,7 +12,7 @@ from sparsec.dsl import tree as t
 from sparsec.dsl.blocks import check_block_moves
 from sparsec.dsl.context import Context
 from sparsec.dsl.names import RANKINGS
-from sparsec.dsl.paths import all_places, text_of
+from sparsec.dsl.paths import all_places, conjuncts, text_of
 from sparsec.dsl.sizes import PAGE, TOKEN, member_domain, size_forms
 from sparsec.dsl.static import provably_leq
 
@@ -29,7 +29,7 @@ def check_sets(ctx: Context) -> None:
         if isinstance(node, t.Reduce) and node.op.text in ("top", "bottom") and id(node) not in ranked:
             _check_counted(ctx, node)
     for place in all_places(ctx.method):
-        _check_statement(ctx, place.stmt, place.conditions)
+        _check_statement(ctx, place.stmt, _numeric(ctx, place.conditions))
     check_block_moves(ctx)
 
 
@@ -59,6 +59,12 @@ def _check_statement(ctx: Context, stmt: t.Stmt, given: tuple[t.Expr, ...]) -> N
         case t.Move(rows=rows):
             _check_rows(ctx, rows, "move")
             _check_per_head(ctx, rows, "move")
+
+
+def _numeric(ctx: Context, conditions: tuple[t.Expr, ...]) -> tuple[t.Expr, ...]:
+    """Comparisons of numbers that hold where a statement runs: what a proof can use."""
+    parts = (part for condition in conditions for part in conjuncts(condition) if isinstance(part, t.Binary))
+    return tuple(part for part in parts if all(ctx.type_of(side).kind == "number" for side in (part.left, part.right)))
 
 
 def _check_rows(ctx: Context, rows: t.Expr, verb: str) -> None:

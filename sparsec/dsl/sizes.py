@@ -112,7 +112,8 @@ def _builder_size(call: t.Call, unit: str | None) -> Forms:
     if unit != PAGE or count in (t.Int(0), _ONE):
         return (count,)
     whole = t.Call(t.Ident("pages_for"), (count,))
-    return (whole,) if name == "sink" else (t.Binary("+", whole, _ONE),)  # a window may straddle one border more
+    touched = whole if name == "sink" else t.Binary("+", whole, _ONE)  # a window may straddle one border more
+    return (t.Call(t.Ident("min"), (count, touched)),)
 
 
 def _converted(count: t.Expr, have: str | None, want: str | None) -> t.Expr:
