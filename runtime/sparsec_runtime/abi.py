@@ -5,8 +5,7 @@ from __future__ import annotations
 from . import ops
 from .attention.observe import QueryBlock
 from .cache import CacheManager
-from .counting import apportion
-from .layout import Codec, Layout, StateLayout, SummaryLayout, ZoneLayout
+from .layout import Codec, Counts, Layout, StateLayout, SummaryLayout, ZoneLayout
 from .params import ParamSpec
 from .summaries import PageView
 from .views import View
@@ -17,6 +16,7 @@ __all__ = [
     "ABI_VERSION",
     "CacheManager",
     "Codec",
+    "Counts",
     "Layout",
     "PageView",
     "ParamSpec",
@@ -25,6 +25,5 @@ __all__ = [
     "SummaryLayout",
     "View",
     "ZoneLayout",
-    "apportion",
     "ops",
 ]

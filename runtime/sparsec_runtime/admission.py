@@ -16,7 +16,7 @@ def page_need(manager: CacheManager, prompt_len: int, new_tokens: int, chunk: in
     """Peak pages of a request, in the unit of CacheManager.pages()."""
     storage = manager.storage
     layers = range(1 if manager.LAYOUT.scope == "shared" else storage.layers)
-    empty = Counts({(zone, part): 0 for zone in storage.zone_names for part in PARTS}, 0, 0, False)
+    empty = Counts(0, {(zone, part): 0 for zone in storage.zone_names for part in PARTS}, 0, 0, False)
     counts = {layer: empty for layer in layers}
     peak = {name: 0 for name in storage.streams}
     done = 0
@@ -37,7 +37,7 @@ def page_need(manager: CacheManager, prompt_len: int, new_tokens: int, chunk: in
 
 def _with_new_rows(counts: Counts, newest: str, new: int, prompt_done: bool, steps: int) -> Counts:
     rows = {(zone, part): held + (new if zone == newest else 0) for (zone, part), held in counts.rows.items()}
-    return Counts(rows, counts.prompt_rows, steps, prompt_done)
+    return Counts(counts.length + new, rows, counts.prompt_rows, steps, prompt_done)
 
 
 def _add_pages(storage: Storage, needed: dict[str, int], before: Counts, after: Counts) -> None:

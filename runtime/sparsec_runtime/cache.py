@@ -237,13 +237,11 @@ class CacheManager:
             self._needs[key] = page_need(self, prompt_len, new_tokens, chunk, params)
         return self._needs[key]
 
-    @staticmethod
     def rows_after(
-        hook: str, rows: Mapping[tuple[str, str], int], layer: int, params: Values, model: Mapping[str, float | int],
-        prefilling: bool, prompt_done: bool, steps: int = 0, prompt_rows: int = 0,
-    ) -> Mapping[tuple[str, str], int]:  # fmt: skip
-        """Rows per KV head by (zone, part) after a hook; overridden by methods that evict or move."""
-        return rows
+        self, hook: str, phase: str, counts: Counts, layer: int, params: Values, model: Mapping[str, float | int]
+    ) -> Counts:
+        """Counts after a hook; overridden by methods that evict or move."""
+        return counts
 
     def fires(self, hook: str, layer: int) -> bool:
         """Whether some binding of the hook runs in a layer."""
@@ -259,10 +257,7 @@ class CacheManager:
         hooks = (END_OF_PROMPT, FINISH_STEP) if phase == "prefill" and counts.prompt_done else (FINISH_STEP,)
         for hook in hooks:
             if hook in self._hooks:
-                rows = self.rows_after(
-                    hook, counts.rows, layer, params, self.model_facts, phase == "prefill", counts.prompt_done, counts.steps, counts.prompt_rows
-                )
-                counts = replace(counts, rows=rows)
+                counts = self.rows_after(hook, phase, counts, layer, params, self.model_facts)
             if hook == END_OF_PROMPT:
                 counts = replace(counts, prompt_rows=counts.length)
         return counts

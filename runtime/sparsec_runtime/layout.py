@@ -122,14 +122,13 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the host knows of one request in one layer: rows[zone, part] held per KV head (in head scope: the average, rounded up)."""
+    """What the host knows of one request in one layer: rows held per KV head (in head scope: the average over heads, rounded up).
 
+    rows[zone, part]: those whose part lies in the zone. Rows that the step brings are included.
+    """
+
+    length: int
     rows: Mapping[tuple[str, str], int]
     prompt_rows: int
     steps: int
     prompt_done: bool
-
-    @property
-    def length(self) -> int:
-        """Rows of all zones."""
-        return sum(held for (_, part), held in self.rows.items() if part == "K")

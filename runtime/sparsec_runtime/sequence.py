@@ -41,7 +41,7 @@ class Sequence:
             (zone, part): _average(held[layer]) + (new if zone == newest else 0) for (zone, part), held in self.zone_rows.items()
         }
         before = 0 if self.prompt_rows is None else _average(self.prompt_rows[layer])
-        return Counts(rows, before, steps, prompt_done)
+        return Counts(_average(self.rows[layer]) + new, rows, before, steps, prompt_done)
 
 
 def _average(rows: np.ndarray) -> int:

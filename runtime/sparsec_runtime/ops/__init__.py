@@ -8,7 +8,7 @@ from .pages import open_page, page_any, page_max, page_mean, page_min, page_sum,
 from .ranking import Ranking, bottom, keep, nucleus, top
 from .reduce import align, count, masked_max, masked_mean, masked_min, masked_sum
 from .sets import every, oldest, recent, sink
-from .shares import apportion
+from .shares import apportion, whole_shares
 from .windows import avgpool, maxpool, softmax
 
 __all__ = [
@@ -46,4 +46,5 @@ __all__ = [
     "softmax",
     "split_pages",
     "top",
+    "whole_shares",
 ]

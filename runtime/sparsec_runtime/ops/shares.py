@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import floor
+
 import torch
 from torch import Tensor
 
@@ -26,3 +29,14 @@ def apportion(raw: Tensor, total: Tensor | int) -> Tensor:
     # left may exceed the members (or be negative) when the shares do not add up: whole rounds first.
     extra = left // members + (ranks < left % members)
     return (floors + torch.zeros_like(floors).scatter_(-1, order, extra.expand(floors.shape).to(floors.dtype))).to(torch.int64)
+
+
+def whole_shares(raw: Iterable[float], total: int) -> list[int]:
+    """The same shares on the host, for rows_after."""
+    shares = list(raw)
+    whole = [floor(share + 10.0**-RESOLUTION) for share in shares]
+    left = total - sum(whole)
+    order = sorted(range(len(shares)), key=lambda member: (-round(shares[member] - whole[member], RESOLUTION), member))
+    for rank, member in enumerate(order):
+        whole[member] += left // len(order) + (rank < left % len(order))
+    return whole
