@@ -1,0 +1,52 @@
+"""`sparsec verify`: test a method's properties, and every `ensure` of its author, on generated traces. Needs no model and no GPU."""
+
+from __future__ import annotations
+
+import argparse
+
+from sparsec.commands.arguments import add_method_arguments, parse_params
+from sparsec.failures import CommandError
+
+EPILOG = """examples:
+  sparsec verify h2o                       every property, on the oracle and the torch target
+  sparsec verify my.sparse --seeds 20      more traces
+  sparsec verify my.sparse --seed 3        one seed again, e.g. that of a failure
+  sparsec verify quest --target reference --param budget=16 --format json
+
+Params that are not given are drawn small, so that evictions happen within a hundred tokens; all choices are tried in turn.
+Exit code: 0 all properties hold or do not apply, 1 one failed."""
+
+DEFAULT_SEEDS = 6
+
+
+def add_parser(subparsers) -> argparse.ArgumentParser:
+    parser = subparsers.add_parser(
+        "verify", help="test a method's properties on generated traces", description=__doc__, epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_method_arguments(parser)
+    parser.add_argument("--target", choices=("reference", "torch", "all"), default="all", help="who runs the traces (default all)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seeds", type=int, default=DEFAULT_SEEDS, metavar="N", help=f"seeds 0 to N - 1 (default {DEFAULT_SEEDS})")
+    which.add_argument("--seed", type=int, metavar="S", help="this seed alone")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="json: one object per property and line")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    from sparsec.verify.report import summary, to_json, to_text
+    from sparsec.verify.runner import TARGETS, verify
+    from sparsec.verify.subject import Subject
+
+    if args.seeds < 1:
+        raise CommandError(f"--seeds {args.seeds}: at least 1", exit_code=2)
+    if args.seed is not None and args.seed < 0:
+        raise CommandError(f"--seed {args.seed}: at least 0", exit_code=2)
+    subject = Subject.load(args.method, parse_params(args.param))
+    seeds = range(args.seeds) if args.seed is None else (args.seed,)
+    outcomes = verify(subject, seeds, TARGETS if args.target == "all" else (args.target,))
+    for outcome in outcomes:
+        print(to_json(outcome) if args.format == "json" else to_text(outcome, subject.path))
+    if args.format == "text":
+        print(summary(subject.name, outcomes))
+    return 1 if any(outcome.failed for outcome in outcomes) else 0
