@@ -10,7 +10,7 @@ from sparsec.graph import nodes as n
 from sparsec.graph.passes import run_passes
 from sparsec.graph.program import LIFECYCLE, Effect, Program, Rule
 from sparsec.graph.spec import verify
-from sparsec.graph.text import text
+from sparsec.graph.text import statement, text
 
 _STAGES = {"projections": (), "attention": LIFECYCLE[:5], "sampling": LIFECYCLE[:8]}  # hooks before each
 _PAYLOAD = frozenset({"K", "V", "K_raw", "KV_raw", "pos"})
@@ -79,7 +79,7 @@ class _Builder:
     def _action(self, rule: Rule, index: int, effect: Effect) -> None:
         stmt = effect.stmt
         kind = "update" if isinstance(stmt, t.Assign) else type(stmt).__name__.lower()
-        key = self._node(n.ActionNode(rule.index, index, kind, describe(stmt), effect.line))
+        key = self._node(n.ActionNode(rule.index, index, kind, statement(stmt), effect.line))
         self._edge(f"rule:{rule.index}", key, n.Contains(len(rule.lets) + index))
         if effect.when is not None and effect.when is not rule.hook.when:
             self._reads(effect.when, rule, key)
@@ -97,7 +97,9 @@ class _Builder:
             for zone in self.program.zones:
                 self._edge(key, f"zone:{zone.name}", n.Writes())
         if isinstance(stmt, t.Move):
-            self._edge(key, f"zone:{stmt.zone}", n.Writes())
+            for word in (*_named(stmt.rows), stmt.zone.text):
+                if f"zone:{word}" in self.graph:
+                    self._edge(key, f"zone:{word}", n.Writes())
 
     def _set(self, rule: Rule, index: int, rows: t.Node, action: str, line: int) -> None:
         granularity = tuple(sorted(self.program.free(rows, rule) & {"h", "g", "i"}))
@@ -107,10 +109,7 @@ class _Builder:
 
     def _reads(self, expr: t.Node, rule: Rule, reader: str) -> None:
         """Edges from everything that the expression names directly; scores are added by the pass that resolves them."""
-        for node in t.walk(expr):
-            if not isinstance(node, t.Ref):
-                continue
-            word = node.name.text
+        for word in _named(expr):
             for prefix in (f"let:{rule.index}", "state", "summary", "zone"):
                 if f"{prefix}:{word}" in self.graph:
                     self._edge(f"{prefix}:{word}", reader, n.Reads())
@@ -121,21 +120,10 @@ class _Builder:
                         self._edge(f"zone:{zone.name}", reader, n.Reads())
 
 
-def describe(stmt: t.Stmt) -> str:
-    """A statement on one line."""
-    match stmt:
-        case t.Assign():
-            return f"{text(stmt.target)} {stmt.op} {text(stmt.value)}"
-        case t.Evict():
-            return f"evict keep {text(stmt.keep)}"
-        case t.Attend():
-            return f"attend {'blind ' if stmt.blind else ''}{text(stmt.read)}"
-        case t.Move():
-            part = f"{stmt.component} of " if stmt.component is not None else ""
-            return f"move {part}{text(stmt.rows)} to {stmt.zone}"
-        case t.Blend():
-            return f"blend {text(stmt.binder)} key {text(stmt.key)} value {text(stmt.value)} times {text(stmt.times)}"
-    raise AssertionError(f"{type(stmt).__name__} is no effect")
+def _named(expr: t.Node) -> list[str]:
+    """Names in an expression; the part in `rows(zone, K)` is no payload."""
+    parts = {id(arg) for node in t.walk(expr) if isinstance(node, t.Call) and node.name.text == "rows" for arg in node.args[1:]}
+    return [node.name.text for node in t.walk(expr) if isinstance(node, t.Ref) and id(node) not in parts]
 
 
 def _letters(target: t.Ref) -> tuple[str, ...]:

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import CodeType
 
-from sparsec_runtime.params import Value
-
 from sparsec.dsl import tree as t
 from sparsec.dsl.checked import Checked
+from sparsec.dsl.params import Value
 from sparsec.graph.counts import PARTS, CountRule, count_rules
 from sparsec.graph.host import HELPERS, Python, compiled
 from sparsec.graph.program import Program

@@ -19,7 +19,7 @@ from sparsec.graph.program import Program
 from sparsec.graph.queries import Observed, observed, ring
 from sparsec.graph.reuse import Capture, chunk_invariance, cross_head_reductions, graph_capture, prefix_reuse
 from sparsec.graph.scope import Because, Flow, cross_layer_flow, position_rule, table_scope
-from sparsec.graph.text import text
+from sparsec.graph.text import statement, text
 
 FACTS_VERSION = 1
 
@@ -80,6 +80,16 @@ class ParamFact:
 
 
 @dataclass(frozen=True, slots=True)
+class Action:
+    """One statement that changes which rows are held or read. kind: evict, move, attend or blend."""
+
+    kind: str
+    text: str
+    hooks: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     method: str
     doc: str | None
@@ -92,9 +102,7 @@ class Facts:
     summaries: tuple[SummaryFact, ...]
     observed: tuple[Observed, ...]
     ring: str | None
-    evicts: tuple[int, ...]  # lines
-    moves: tuple[int, ...]
-    selects: tuple[int, ...]
+    actions: tuple[Action, ...]
     flow: tuple[Flow, ...]
     rows: tuple[RowFormula, ...]
     reuse: Because
@@ -108,6 +116,10 @@ class Facts:
     def observes(self) -> bool:
         """Whether attention must return scores."""
         return bool(self.observed)
+
+    def lines(self, *kinds: str) -> tuple[int, ...]:
+        """Spec lines of the actions of these kinds."""
+        return tuple(action.line for action in self.actions if action.kind in kinds)
 
     def to_json(self) -> str:
         """Sorted and stable: the content of facts.json."""
@@ -133,9 +145,7 @@ def derive(special: Checked, static: Mapping[str, StaticValue] | None = None, or
         summaries=tuple(_summary(item) for item in special.method.of(t.Summary)),
         observed=observed(program),
         ring=text(newest) if newest is not None else None,
-        evicts=tuple(effect.line for _, effect in program.effects(t.Evict)),
-        moves=tuple(effect.line for _, effect in program.effects(t.Move)),
-        selects=tuple(effect.line for _, effect in program.effects((t.Attend, t.Blend))),
+        actions=_actions(program),
         flow=cross_layer_flow(program),
         rows=row_formulas(program, counts, read_rules(special)),
         reuse=prefix_reuse(program),
@@ -154,6 +164,11 @@ def fingerprint(method: t.Method, static: Mapping[str, StaticValue], model: Mapp
     values = sorted((name, repr(value)) for name, value in static.items())
     facts = sorted((name, repr(value)) for name, value in (model or {}).items())
     return sha256(repr((params, meaning, values, facts)).encode()).hexdigest()
+
+
+def _actions(program: Program) -> tuple[Action, ...]:
+    found = program.effects((t.Evict, t.Move, t.Attend, t.Blend))
+    return tuple(Action(type(e.stmt).__name__.lower(), statement(e.stmt), rule.names, e.line) for rule, e in found)
 
 
 def _zone(zone: t.Zone) -> ZoneFact:

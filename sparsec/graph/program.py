@@ -67,6 +67,7 @@ class Program:
         self.method = checked.method
         self.letters = frozenset(checked.letters)
         self._reads: dict[tuple[int, str], frozenset[str]] = {}
+        self._free: dict[tuple[int, str], frozenset[str]] = {}
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
@@ -133,15 +134,33 @@ class Program:
         return self._reads[key]
 
     def free(self, node: t.Node, rule: Rule | None) -> frozenset[str]:
-        """Index letters that the value of `node` varies with."""
-        if isinstance(node, t.Ref) and not node.indices:
-            return frozenset({node.name.text} & self.letters)
+        """Index letters that the value of `node` varies with: of a let only those that its own value varies with."""
+        if isinstance(node, t.Ref):
+            return self._free_of_ref(node, rule)
         inner = frozenset().union(*(self.free(child, rule) for child in t.children(node)))
         if isinstance(node, t.Reduce):
             if node.op.text in ("apportion", "softmax", "maxpool", "avgpool", "cumsum"):
                 return inner
             return inner - {binder.letter.text for binder in node.binders}
         return inner
+
+    def _free_of_ref(self, node: t.Ref, rule: Rule | None) -> frozenset[str]:
+        if not node.indices:
+            return frozenset({node.name.text} & self.letters)
+        let = self.let(rule, node.name.text) if rule is not None else None
+        indices = node.indices
+        if let is not None:
+            varying = self._varying(let, rule)
+            pairs = zip(let.target.indices, indices, strict=False)
+            indices = tuple(index for own, index in pairs if isinstance(own, t.Ref) and own.name.text in varying)
+        return frozenset().union(*(self.free(index, rule) for index in indices))
+
+    def _varying(self, let: t.Let, rule: Rule) -> frozenset[str]:
+        key = (rule.index, let.target.name.text)
+        if key not in self._free:
+            self._free[key] = frozenset()
+            self._free[key] = self.free(let.value, rule)
+        return self._free[key]
 
     @cached_property
     def tainted(self) -> dict[str, int]:

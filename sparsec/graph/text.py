@@ -53,3 +53,20 @@ def _body(expr: t.Node) -> tuple[str, int]:
 
 def _list(nodes: tuple[t.Node, ...]) -> str:
     return ", ".join(text(node) for node in nodes)
+
+
+def statement(stmt: t.Stmt) -> str:
+    """A statement on one line."""
+    match stmt:
+        case t.Assign():
+            return f"{text(stmt.target)} {stmt.op} {text(stmt.value)}"
+        case t.Evict():
+            return f"evict keep {text(stmt.keep)}"
+        case t.Attend():
+            return f"attend {'blind ' if stmt.blind else ''}{text(stmt.read)}"
+        case t.Move():
+            part = f"{stmt.component} of " if stmt.component is not None else ""
+            return f"move {part}{text(stmt.rows)} to {stmt.zone}"
+        case t.Blend():
+            return f"blend {text(stmt.binder)} key {text(stmt.key)} value {text(stmt.value)} times {text(stmt.times)}"
+    raise AssertionError(f"{type(stmt).__name__} is no effect")
