@@ -458,8 +458,9 @@ def _write_step(w: Writer, step: Step) -> None:
             w.put(f"if not {text.at(10)}:" if step.condition.host else f"if not {text.at(10)}.any():")
             w.put("    return")
         case Record():
-            letters = ", ".join(f'"{a}"' for a in step.value.axes)
-            w.call("view.record", [f'"{step.name}"', w.value(step.value).text, f"({letters}{',' if len(step.value.axes) == 1 else ''})"])
+            _write_record(w, step.name, step.value)
+            if step.value.support is not None:
+                _write_record(w, f"{step.name} where", step.value.support)
         case _ if step.when is not None and step.when.host:
             before = dict(w.known)
             w.put(f"if {w.value(step.when).text}:")
@@ -489,10 +490,15 @@ def _write_effect(w: Writer, step: Update | Evict | Move | Attend, when: Op | No
             w.call("view.move", [part, rows.text if when is None else f"{rows.at(7)} & {_masked(w, when, ('h', 't')).at(8)}", f'"{step.zone}"'])
         case Attend():
             axes = ("i", "h", "g", "t")
-            read = w.aligned(step.read, w.short(step.read, 64), axes)
+            read = w.aligned(step.read, w.short(step.read, 64 if when is None else 36), axes)
             w.call("view.attend", [_or_not(w, read, when, axes)])
     if not isinstance(step, Attend):
         _forget(w)
+
+
+def _write_record(w: Writer, name: str, value: Op) -> None:
+    letters = ", ".join(f'"{a}"' for a in value.axes)
+    w.call("view.record", [f'"{name}"', w.value(value).text, f"({letters}{',' if len(value.axes) == 1 else ''})"])
 
 
 def _or_not(w: Writer, mask: Text, when: Op | None, axes: tuple[str, ...]) -> str:

@@ -1,0 +1,395 @@
+"""The torch target of `sparsec.replay`: the compiled method's own CacheManager and attention, driven on recorded tensors.
+
+Nothing of the engine is imitated: pages, hooks, compaction and codecs are the runtime's. Several requests may decode in one batch,
+which is how batches are compared with single requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from sparsec_runtime.abi import CacheManager, QueryBlock, View
+from sparsec_runtime.artifact import load_artifact
+from sparsec_runtime.cache import StepBatch
+from sparsec_runtime.hooks import HOOKS
+from sparsec_runtime.layout import PARTS
+from sparsec_runtime.params import ParamError
+from sparsec_runtime.resident import Resident
+from sparsec_runtime.rope import Rope
+from sparsec_runtime.zones import PackedStore
+
+from sparsec.dsl import tree as t
+from sparsec.pipeline import Compilation
+from sparsec.replay import ReplayError, ReplayRequest
+from sparsec.trace import Recorded, Trace
+
+SLACK = 512  # rows that pages may leave unused
+
+
+def run(compilation: Compilation, request: ReplayRequest) -> Trace:
+    """Replay one request; the compilation has the params and records what the request asks for."""
+    return run_batch(compilation, [(compilation.dynamic_params, request)])[0]
+
+
+def run_batch(
+    compilation: Compilation, requests: Sequence[tuple[Mapping[str, object], ReplayRequest]], joins: Sequence[int] | None = None
+) -> list[Trace]:
+    """Replay requests of one model together, each with its own per-request params: prompts one by one, decode steps as one batch.
+
+    joins[n]: decode steps of the batch before request n starts.
+    """
+    if compilation.target != "torch":
+        raise ReplayError(f"target {compilation.target!r} is not built in yet; use reference or torch")
+    for _, request in requests:
+        _check_record(compilation, request.record)
+    driver = _Driver(compilation, [request for _, request in requests])
+    return driver.run([params for params, _ in requests], list(joins or [0] * len(requests)))
+
+
+def _check_record(compilation: Compilation, names: tuple[str, ...]) -> None:
+    layout = compilation.plan.layout
+    stores = [codec.store for zone in layout.zones for codec in (zone.key, zone.value) if codec is not None]
+    known = {state.name for state in layout.states} | {summary.name for summary in layout.summaries}
+    known |= {f"{zone.name}.rows" for zone in layout.zones}
+    known |= {name + part for name in stores for part in ("", ".scale", ".min")}
+    known |= {node.target.name.text for node in t.walk(compilation.special.method) if isinstance(node, t.Let)}
+    for name in names:
+        if name not in known:
+            raise ReplayError(f"record: the method has no state, let, summary or store called {name}; it has {', '.join(sorted(known))}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    layers: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    scale: float
+    max_positions: int
+
+
+@dataclass(eq=False)
+class _Run:
+    """One request on its way: `done` tokens computed, `steps` decode steps."""
+
+    request: ReplayRequest
+    params: Mapping[str, object]
+    join: int
+    handle: int = -1
+    done: int = 0
+    steps: int = 0
+    kept: list[list[list[Tensor]]] = field(default_factory=list)
+    attended: list[list[list[Tensor]]] = field(default_factory=list)
+    recorded: dict[str, list[list[Recorded | None]]] = field(default_factory=dict)
+    output: Tensor = field(default_factory=lambda: torch.zeros(0))
+
+    @property
+    def finished(self) -> bool:
+        return self.done == self.request.tokens
+
+    def trace(self) -> Trace:
+        return Trace(self.kept, self.attended, self.output, self.recorded)
+
+
+class _Driver:
+    """Plays the engine: begin_step, every layer, finish, commit_step."""
+
+    def __init__(self, compilation: Compilation, requests: list[ReplayRequest]) -> None:
+        self.requests, self.compilation = requests, compilation
+        first = requests[0]
+        self.layers, self.group = first.layers, first.group
+        longest = max(request.tokens for request in requests)
+        shape = _Shape(first.layers, first.q.shape[2], first.kv_heads, first.head_dim, 0, first.head_dim**-0.5, longest)
+        _refuse_rotated(compilation, first)
+        rope = first.rope if not first.rotated and first.rope is not None else _unturned(first.head_dim)
+        rows = sum(request.tokens + SLACK for request in requests)
+        kind = _observed(load_artifact(compilation.artifact.path), [request.q_start for request in requests])
+        self.manager = kind(shape, rope, first.dtype, "cpu", pool_tokens=rows, max_requests=len(requests))
+        self.recorder = _Recorder(self.manager)
+        self.manager.recorder = self.recorder
+
+    def run(self, params: list[Mapping[str, object]], joins: list[int]) -> list[Trace]:
+        runs = [_Run(request, given, join) for request, given, join in zip(self.requests, params, joins)]
+        for each in runs:
+            _, tokens, heads, channels = each.request.q.shape
+            each.output = torch.zeros(self.layers, tokens, heads, channels, dtype=torch.float32)
+        step = 0
+        while not all(each.finished for each in runs):
+            for each in runs:
+                if each.handle < 0 and each.join <= step:
+                    self._prefill(each)
+            waiting = [each for each in runs if each.handle >= 0 and not each.finished]
+            if waiting:
+                self._step(waiting, 1, "decode", prompt_done=True)
+            for each in runs:
+                if each.finished and each.handle in self.manager.open_handles:
+                    self.manager.close(each.handle)
+            step += 1
+        return [each.trace() for each in runs]
+
+    def _prefill(self, each: _Run) -> None:
+        request = each.request
+        try:
+            resolved = self.manager.resolve_params(each.params, request.prompt_len)
+        except ParamError as error:
+            raise ReplayError(str(error)) from error
+        each.handle = self.manager.open(f"replay-{id(each)}", resolved)
+        chunk = request.chunk or request.prompt_len
+        while each.done < request.prompt_len:
+            size = min(chunk, request.prompt_len - each.done)
+            self._step([each], size, "prefill", prompt_done=each.done + size == request.prompt_len)
+
+    def _step(self, runs: list[_Run], tokens: int, phase: str, prompt_done: bool) -> None:
+        manager = self.manager
+        for each in runs:
+            each.steps += phase == "decode"
+        manager.begin_step(StepBatch(tuple(r.handle for r in runs), tokens, phase, prompt_done, tuple(r.steps for r in runs)))
+        self.recorder.begin()
+        manager.missing = [max(0, each.request.q_start - each.done) for each in runs]
+        for layer in range(self.layers):
+            q, k, v = (torch.stack(parts) for parts in zip(*(_tensors(each, layer, tokens) for each in runs)))
+            out = manager.attend(layer, q, k, v, torch.zeros(len(runs), tokens, 0))
+            for row, each in enumerate(runs):
+                _keep_output(each, layer, out[row])
+        manager.finish()
+        ends = phase == "decode" or prompt_done
+        if ends:
+            for row, each in enumerate(runs):
+                self._note(each, row)
+        manager.commit_step()
+        for row, each in enumerate(runs):
+            if ends:
+                self._note_stored(each)
+            each.done += tokens
+
+    def _note(self, each: _Run, row: int) -> None:
+        """What is known before the commit: rows that stay, rows read, states and lets."""
+        residents = [self.manager.resident(layer) for layer in range(self.layers)]
+        each.kept.append([[head[head >= 0] for head in resident.pos[row]] for resident in residents])
+        last = each.done + self.recorder.tokens - 1
+        blind = last < each.request.q_start
+        each.attended.append([self.recorder.read_by_last(layer, row, blind) for layer in range(self.layers)])
+        for name in each.request.record:
+            values = [self._value(name, resident, row) for resident in residents]
+            each.recorded.setdefault(name, []).append(values)
+
+    def _value(self, name: str, resident: Resident, row: int) -> Recorded | None:
+        """A state, summary, let or row count; stores come after the commit."""
+        layout, (base, _, part) = self.manager.LAYOUT, name.partition(".")
+        state = next((state for state in layout.states if state.name == name), None)
+        if state is not None:
+            if state.shared and name not in resident.step.shared_states:
+                return None
+            value = resident.shared(name) if state.shared else resident.state(name)
+            return _over_rows(value[row], state.letters, resident.pos[row], None)
+        summary = next((summary for summary in layout.summaries if summary.name == name), None)
+        if summary is not None:
+            return Recorded(resident.summary(name)[row], ("h", "p", *summary.letters[2:]))
+        if part == "rows" and base in self.manager.storage.zone_names:
+            counts = [int(resident.zone_rows[base, which][row].max()) for which in PARTS]
+            return Recorded(torch.tensor(counts), ("part",))
+        return self.recorder.let(name, resident.layer, row)
+
+    def _note_stored(self, each: _Run) -> None:
+        """Codes, scales and minima, which exist once the step is committed."""
+        for name in each.request.record:
+            base, _, part = name.partition(".")
+            found = self._store(base)
+            if found is not None:
+                each.recorded[name][-1] = [self._codes(each, layer, *found, part) for layer in range(self.layers)]
+
+    def _store(self, name: str) -> tuple[str, str] | None:
+        """(zone, part) of a store's name."""
+        for zone in self.compilation.plan.layout.zones:
+            for part, codec in (("K", zone.key), ("V", zone.value)):
+                if codec is not None and codec.store == name:
+                    return zone.name, part
+        return None
+
+    def _codes(self, each: _Run, layer: int, zone: str, part: str, which: str) -> Recorded | None:
+        storage = self.manager.storage
+        sequence = self.manager.sequence(each.handle)
+        store = storage.stores[zone, part]
+        assert isinstance(store, PackedStore), f"{zone} stores {part} raw"
+        width = int(sequence.zone_rows[zone, part][layer].max())
+        if width == 0:
+            return None
+        stored = store.stored(storage.addresses([sequence])[store.stream.name], layer, width)
+        values = {"": stored.codes, "scale": stored.scale, "min": stored.minimum}[which]
+        if values is None:
+            return None
+        places = each.kept[-1][layer]
+        first = sum(int(sequence.zone_rows[name, part][layer].max()) for name in _older(storage.zone_names, zone))
+        positions = torch.stack([head[first : first + width] for head in places])
+        if which and store.codec.along == "t":
+            positions = positions[:, :: store.codec.block]
+        return Recorded(values[0], ("h", "t", "c"), positions)
+
+
+def _older(zones: Sequence[str], zone: str) -> Iterator[str]:
+    """Zones that hold older rows."""
+    for name in zones:
+        if name == zone:
+            return
+        yield name
+
+
+def _tensors(each: _Run, layer: int, tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k, v [token, head, channel] of the step; queries before q_start are zeros, which no hook may see."""
+    request, first = each.request, each.done
+    k, v = request.k[layer, first : first + tokens], request.v[layer, first : first + tokens]
+    q = torch.zeros(tokens, *request.q.shape[2:], dtype=request.q.dtype)
+    given = max(0, request.q_start - first)
+    if given < tokens:
+        start = first + given - request.q_start
+        q[given:] = request.q[layer, start : start + tokens - given]
+    return q, k, v
+
+
+def _keep_output(each: _Run, layer: int, out: Tensor) -> None:
+    """out [token, head * channel] or [token, head, channel] of the step's tokens from q_start on."""
+    start = each.request.q_start
+    rows = out.reshape(out.shape[0], *each.output.shape[2:]).float()
+    skipped = max(0, start - each.done)
+    if skipped < rows.shape[0]:
+        at = each.done + skipped - start
+        each.output[layer, at : at + rows.shape[0] - skipped] = rows[skipped:]
+
+
+def _over_rows(value: Tensor, letters: tuple[str, ...], pos: Tensor, support: Tensor | None) -> Recorded:
+    """A value of one batch row, with the positions of its token axis; -1 where it is not defined."""
+    if "t" not in letters:
+        return Recorded(value, letters)
+    positions = pos if support is None else torch.where(support.expand(pos.shape), pos, -1)
+    return Recorded(value, letters, positions)
+
+
+def _unturned(channels: int) -> Rope:
+    """A rotation by nothing: the recorded keys and queries are rotated already."""
+    return Rope(torch.zeros(channels // 2))
+
+
+def _refuse_rotated(compilation: Compilation, request: ReplayRequest) -> None:
+    needs = compilation.facts.positions.value == "rank" or any(
+        isinstance(node, t.Ref) and node.name.text in ("K_raw", "KV_raw")
+        for item in compilation.special.method.items
+        if not isinstance(item, t.Zone)  # a zone that decodes K at pos rotates nothing anew
+        for node in t.walk(item)
+    )
+    if request.rotated and needs:
+        raise ReplayError(
+            f"{compilation.name} reads K before RoPE, but k is given rotated; give q and k before RoPE with rotated=False and rope=..."
+        )
+
+
+class _Recorder:
+    """Receives lets as hooks define them, and the rows that each layer's last query reads."""
+
+    def __init__(self, manager: _Observed) -> None:
+        self.manager = manager
+        self.begin()
+
+    def begin(self) -> None:
+        self._lets: dict[tuple[str, int], tuple[Tensor, tuple[str, ...], Tensor]] = {}
+        self._read: dict[int, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def tokens(self) -> int:
+        return self.manager.resident(0).step.tokens
+
+    def value(self, view: View, name: str, value: Tensor, letters: tuple[str, ...]) -> None:
+        self._lets[name, view.layer] = (torch.as_tensor(value), letters, view.pos)
+
+    def attended(self, layer: int, mask: Tensor) -> None:
+        self._read[layer] = (mask, self.manager.resident(layer).pos)
+
+    def read_by_last(self, layer: int, row: int, blind: bool) -> list[Tensor]:
+        """Positions per query head."""
+        mask, pos = self._read[layer]
+        heads, group = pos.shape[1], int(self.manager.model_facts["group"])
+        if blind:
+            return [torch.zeros(0, dtype=torch.int64) for _ in range(heads * group)]
+        chosen = mask[row].expand(heads, group, pos.shape[-1])
+        return [pos[row, h][chosen[h, g]] for h in range(heads) for g in range(group)]
+
+    def let(self, name: str, layer: int, row: int) -> Recorded | None:
+        if (name, layer) not in self._lets:
+            return None
+        value, letters, pos = self._lets[name, layer]
+        support = self._lets.get((f"{name} where", layer))
+        defined = None if support is None else support[0][min(row, support[0].shape[0] - 1)]
+        if value.ndim <= len(letters):
+            return Recorded(value, letters)
+        return _over_rows(value[min(row, value.shape[0] - 1)], letters, pos[row], defined)
+
+
+class _Observed(CacheManager):
+    """What the driver needs beyond the engine's interface. `missing`: per row, how many of the step's first queries were not given."""
+
+    missing: list[int]
+    starts: list[int]
+
+    @property
+    def open_handles(self) -> frozenset[int]:
+        return frozenset(self._sequences)
+
+    def resident(self, layer: int) -> Resident:
+        return self._residents[layer]
+
+    def sequence(self, handle: int):
+        return self._sequences[handle]
+
+
+def _observed(generated: type[CacheManager], starts: list[int]) -> type[_Observed]:
+    """The generated manager with hooks that refuse to read queries that were not given."""
+    members: dict[str, object] = {}
+    if any(starts):
+        for hook in HOOKS:
+            if hasattr(generated, hook):
+                members[hook] = _guarded(hook, getattr(generated, hook))
+    return type("Observed", (generated, _Observed), members)
+
+
+def _guarded(hook: str, method):
+    def run_hook(self: _Observed, view: View) -> None:
+        method(self, _GuardedView(view, hook, self.missing))
+
+    return run_hook
+
+
+class _GuardedView:
+    """A View that knows which queries are missing."""
+
+    def __init__(self, view: View, hook: str, missing: list[int]) -> None:
+        self._view, self._hook, self._missing = view, hook, missing
+
+    def __getattr__(self, name: str) -> object:
+        if name == "Q":
+            self._check_step()
+        return getattr(self._view, name)
+
+    def blocks(self) -> Iterator[QueryBlock]:
+        self._check_step()
+        return self._view.blocks()
+
+    def window(self, n: Tensor | int) -> QueryBlock:
+        block = self._view.window(n)
+        tokens, done = self._view._step.tokens, self._view._step.starts
+        for row, missing in enumerate(self._missing):
+            start = int(done[row]) + min(missing, tokens) if missing else 0
+            if missing and bool((block.query_pos[row][block.query_valid[row]] < start).any()):
+                self._refuse(start)
+        return block
+
+    def _check_step(self) -> None:
+        if any(self._missing):
+            self._refuse(max(self._missing))
+
+    def _refuse(self, start: int) -> NoReturn:
+        raise ReplayError(f"{self._hook} observes queries before q_start: give q from the first token on, or chunks that begin at q_start")
