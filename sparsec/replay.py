@@ -106,9 +106,11 @@ def replay(
         from sparsec.reference.run import run_reference
 
         return run_reference(source, params or {}, request)
+    from sparsec.pipeline import Compilation
     from sparsec.replay_torch import run
 
-    return run(source, params or {}, request, target)
+    compilation = Compilation(source, dict(params or {}), model_facts(request), target, frozenset(record))
+    return run(compilation, request)
 
 
 def model_facts(request: ReplayRequest) -> dict[str, int | float]:

@@ -197,6 +197,8 @@ def _quest(meta: dict, params: dict) -> Call | Skip:
         "min_pages": max(1, params.get("min_pages", 1)),
         "dense": params.get("skip_layers", 0),
         "heads": "joint" if joint else "query_head" if per_query else "kv_head",
+        "sink_pages": params.get("sink_pages", 0),
+        "recent_pages": max(1, params.get("recent_pages", 1)),
         "open": "forced" if forced else "ranked",
     }
     names = {
@@ -213,15 +215,20 @@ def _omnikv(meta: dict, params: dict) -> Call | Skip:
     selector = params.get("selector", "softmax")
     if selector.startswith(("uniform", "exp")):
         return Skip(f"the selector {selector!r} scores with a window of past queries; the card recommends the newest")
-    count = params["num_of_selected_tokens"]
+    count, window = params["num_of_selected_tokens"], params.get("recent", 1)
+    whole_tail = "original" in _words(meta) or "prompt" in str(params.get("candidates", "")) or not isinstance(window, int)
+    softmax = selector.startswith("softmax")
     chosen = {
-        "filters": frozenset(params.get("full_attn_layers", params["filter_layers"])),
+        "filters": frozenset(params.get("full_attn_layers") or params["filter_layers"]),
         "budget": int(count * meta["prompt_len"]) if isinstance(count, float) else count,
         "sinks": params.get("sink", 0),
-        "window": params.get("recent", 1),
-        "selector": "softmax" if selector.startswith("softmax") else "logit",
+        "window": max(1, window) if isinstance(window, int) else 1,
+        "candidates": "prompt" if whole_tail else "history",
+        "selector": "softmax" if softmax else "logit",
     }
-    return _expecting(meta, chosen, {"expected_scores": "drawn", "expected_sel_tokens": "attended", "expected_out": "output"})
+    names = {"expected_scores": "drawn", "expected_sel_tokens": "attended", "expected_out": "output"}
+    unscaled = not softmax and "unscaled" in meta.get("expected", {}).get("scores", "")
+    return _expecting(meta, chosen, names, {"drawn": meta["head_dim"] ** 0.5} if unscaled else {})
 
 
 def _kivi(meta: dict, params: dict) -> Call | Skip:
@@ -246,8 +253,8 @@ def _kivi(meta: dict, params: dict) -> Call | Skip:
     return _expecting(meta, chosen, names)
 
 
-def _expecting(meta: dict, params: dict[str, object], names: dict[str, str]) -> Call:
-    compare = {name: (what, 1.0) for name, what in names.items() if name in meta["tensors"]}
+def _expecting(meta: dict, params: dict[str, object], names: dict[str, str], factors: dict[str, float] | None = None) -> Call:
+    compare = {name: (what, (factors or {}).get(what, 1.0)) for name, what in names.items() if name in meta["tensors"]}
     record = tuple(sorted({what for what, _ in compare.values()} - {"attended", "output"}))
     return Call(meta["method"], params, meta.get("chunk"), dtype=_dtype(meta), record=record, compare=compare)
 
