@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
+
+from networkx import DiGraph
 
 from sparsec.codegen import artifacts, emit, planner
 from sparsec.codegen.artifacts import Artifact
@@ -23,15 +25,27 @@ from sparsec.dsl.parser import parse
 from sparsec.dsl.source import load_source
 from sparsec.dsl.specialise import StaticValue, specialise, static_params
 from sparsec.graph import facts as facts_of
+from sparsec.graph.build import build_graph
 from sparsec.graph.facts import Facts
+from sparsec.graph.serial import graph_json
 from sparsec.graph.values import static_values
+
+if TYPE_CHECKING:
+    from sparsec_runtime.cache import CacheManager
 
 DEFAULT_PAGE_SIZE = 16
 TARGETS = ("torch",)
 
 
+def load_manager(compilation: Compilation) -> type[CacheManager]:
+    """The compiled method, ready for an engine."""
+    from sparsec_runtime.artifact import load_artifact
+
+    return load_artifact(compilation.artifact.path)
+
+
 class ModelNames(Protocol):
-    """What this module needs to know of a model's shape."""
+    """A model's sizes under the names of the language (`sparsec.model_facts`)."""
 
     def names(self) -> Mapping[str, int | float]: ...
 
@@ -96,6 +110,11 @@ class Compilation:
         return check(specialise(self.checked, self.static_values), self.source, self.model, strict=False)
 
     @cached_property
+    def graph(self) -> DiGraph:
+        """Hooks, rules, states and actions, verified after every pass."""
+        return build_graph(self.special)
+
+    @cached_property
     def facts(self) -> Facts:
         return facts_of.derive(self.special, self.static_values, self.checked)
 
@@ -134,8 +153,8 @@ class Compilation:
 
     def _files(self) -> dict[str, str]:
         return {
-            "spec.sparse": self.source.text, "facts.json": self.facts.to_json(), "kernels.py": self.kernels, "manager.py": self.manager,
-            "__init__.py": "",
+            "spec.sparse": self.source.text, "graph.json": graph_json(self.graph), "facts.json": self.facts.to_json(),
+            "kernels.py": self.kernels, "manager.py": self.manager,
         }  # fmt: skip
 
     def _manifest(self) -> dict[str, object]:

@@ -50,24 +50,23 @@ def _verify(root: Path) -> None:
 
 
 def _import(name: str, root: Path) -> None:
-    """The package and its two modules, all or none."""
+    """A package without a file of its own, and its two modules: all or none."""
+    package = ModuleType(name)
+    package.__path__ = [str(root)]
+    sys.modules[name] = package
     try:
-        _load(name, root / "__init__.py", package=True)
-        _load(f"{name}.kernels", root / "kernels.py")
-        _load(f"{name}.manager", root / "manager.py")
+        for child in ("kernels", "manager"):
+            setattr(package, child, _load(f"{name}.{child}", root / f"{child}.py"))
     except BaseException:
         for module in (name, f"{name}.kernels", f"{name}.manager"):
             sys.modules.pop(module, None)
         raise
 
 
-def _load(name: str, path: Path, package: bool = False) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[str(path.parent)] if package else None)
+def _load(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, f"no loader for {path}"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
-    parent, _, child = name.rpartition(".")
-    if parent:
-        setattr(sys.modules[parent], child, module)
     return module

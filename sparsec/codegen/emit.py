@@ -64,8 +64,11 @@ class HookCall:
 
 @dataclass(frozen=True, slots=True)
 class HookMethod:
+    """guards: of each call, where one has a guard."""
+
     name: str
     calls: tuple[HookCall, ...]
+    guards: tuple[str, ...]
 
 
 def kernels_text(plan: Plan, origin: Origin) -> str:
@@ -149,13 +152,20 @@ def _guard(binding: Binding) -> GuardFunction:
 
 def _methods(plan: Plan) -> list[HookMethod]:
     order = list(dict.fromkeys(hook for binding in plan.bindings for hook in binding.hooks))
-    return [HookMethod(hook, tuple(_call(b, hook) for b in plan.bindings if hook in b.hooks)) for hook in order]
+    return [_method(hook, [binding for binding in plan.bindings if hook in binding.hooks]) for hook in order]
 
 
-def _call(binding: Binding, hook: str) -> HookCall:
+def _method(hook: str, bindings: list[Binding]) -> HookMethod:
+    """The runtime asks GUARDS first, so only a hook with several bindings asks again, for each."""
+    guards = tuple(f"layers_of_{b.function}" if b.guard is not None else "None" for b in bindings)
+    calls = tuple(_call(b, hook, len(bindings) > 1) for b in bindings)
+    return HookMethod(hook, calls, guards if any(guard != "None" for guard in guards) else ())
+
+
+def _call(binding: Binding, hook: str, ask: bool) -> HookCall:
     once = hook == "finish_step" and "end_of_prompt" in binding.hooks
     conditions = ["not view.ends_prompt"] if once else []
-    conditions += [f"layers_of_{binding.function}(view.layer, self.model_facts)"] if binding.guard is not None else []
+    conditions += [f"layers_of_{binding.function}(view.layer, self.model_facts)"] if ask and binding.guard is not None else []
     return HookCall(binding.function, once, tuple(conditions))
 
 

@@ -57,6 +57,10 @@ def walk(op: Op) -> Iterator[Op]:
         yield from walk(arg)
 
 
+def _under(when: Op | None) -> str:
+    return "" if when is None else f" where {when}"
+
+
 @dataclass(frozen=True, slots=True)
 class Bind:
     """`name = value`; name is a Python identifier that is unique in its function."""
@@ -64,6 +68,9 @@ class Bind:
     name: str
     value: Op
     line: int
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,9 @@ class Accumulate:
     value: Op
     line: int
 
+    def __str__(self) -> str:
+        return f"{self.name} = {self.fn} over blocks of {self.value}"
+
 
 @dataclass(frozen=True, slots=True)
 class Skip:
@@ -82,6 +92,9 @@ class Skip:
 
     condition: Op
     line: int
+
+    def __str__(self) -> str:
+        return f"return unless {self.condition}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,9 @@ class Update:
     when: Op | None
     line: int
 
+    def __str__(self) -> str:
+        return f"{self.target}[{','.join(self.axes)}] := {self.value}{_under(self.when)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Evict:
@@ -102,12 +118,18 @@ class Evict:
     when: Op | None
     line: int
 
+    def __str__(self) -> str:
+        return f"evict keep {self.keep}{_under(self.when)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Attend:
     read: Op  # a set of tokens
     when: Op | None
     line: int
+
+    def __str__(self) -> str:
+        return f"attend {self.read}{_under(self.when)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +140,9 @@ class Move:
     when: Op | None
     line: int
 
+    def __str__(self) -> str:
+        return f"move {self.part or 'K and V'} of {self.rows} to {self.zone}{_under(self.when)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -126,6 +151,9 @@ class Record:
     name: str
     value: Op
     line: int
+
+    def __str__(self) -> str:
+        return f"record {self.name} = {self.value}"
 
 
 Step = Bind | Accumulate | Skip | Update | Evict | Attend | Move | Record
