@@ -40,7 +40,7 @@ _FOREIGN = {
 _CHARACTERS = {
     "!": "write `not`, or `!=` to compare", ";": "remove it: a statement ends where the next one starts",
     "'": 'a text stands in double quotes: "..."', "^": "the language has no powers: write the product", "@": "remove it",
-    "?": "write `where(CONDITION, a, b)`", ".": "a number has digits on both sides of its point: `0.5`, `1.0`",
+    "\u201c": 'a text stands in straight double quotes: "..."', "?": "write `where(CONDITION, a, b)`", ".": "a number has digits on both sides of its point: `0.5`, `1.0`",
 }  # fmt: skip
 
 
@@ -101,9 +101,9 @@ def phrase(accepts: Set[str]) -> str:
     """The accepted terminals in groups: "an operator, a declaration or `}`"."""
     groups = [
         ("an expression", _VALUES, _VALUES <= accepts),
+        ("an operator", _OPERATORS | _BRACKETS, "PLUS" in accepts),
         ("a statement", STATEMENTS | {"NAME"}, STATEMENTS <= accepts),
         ("a declaration", DECLARATIONS, DECLARATIONS <= accepts),
-        ("an operator", _OPERATORS | _BRACKETS, "PLUS" in accepts),
     ]
     words, covered = [], set()
     for word, members, applies in groups:

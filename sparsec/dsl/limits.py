@@ -45,13 +45,15 @@ def too_deep(span: Span) -> Diagnostic:
 
 def too_long(token: Token) -> Diagnostic | None:
     """S008 where a number or a name is longer than any later stage has to bear."""
-    if len(token) <= MAX_DIGITS:
+    if len(token) <= MAX_DIGITS and token.type != "FLOAT":
         return None
     span = token_span(token)
     if token.type == "INT":
         return Diagnostic("S008", f"this number has {len(token):,} digits; at most {MAX_DIGITS} fit", span, "write a smaller number")
-    if token.type == "FLOAT" and (len(token) > MAX_FLOAT or abs(float(token)) == float("inf")):
+    if token.type == "FLOAT" and len(token) > MAX_FLOAT:
         return Diagnostic("S008", f"this number has {len(token):,} characters; at most {MAX_FLOAT} fit", span, "write a shorter number")
+    if token.type == "FLOAT" and float(token) == float("inf"):
+        return Diagnostic("S008", "this number is too large for 64-bit floating point", span, "write a smaller number")
     if token.type == "NAME" and len(token) > MAX_NAME:
         return Diagnostic("S008", f"this name has {len(token):,} characters; at most {MAX_NAME} fit", span, "choose a shorter name")
     return None

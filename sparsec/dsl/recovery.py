@@ -18,8 +18,9 @@ from sparsec.dsl.limits import MAX_ERRORS, MAX_RECOVERED, span_at
 
 _NUMBER = re.compile(r"\s+(\d+(?:\.\d+)?)")
 _BLANK = re.compile(r"[^\n]")
-_ITEMS = {name.lower() for name in DECLARATIONS}
-_STARTERS = _ITEMS | {name.lower() for name in STATEMENTS | {"STORE", "DECODE"}}
+_STARTERS = {name.lower() for name in (DECLARATIONS | STATEMENTS | {"STORE", "DECODE"}) - {"WHEN"}}
+_GUARDS = ("when", "for")
+_NOISE = ("!", ";", ".")  # the rest of the piece reads well without them
 _FINAL = ("S003", "S005", "S007")  # after these the rest of the text would be guesswork
 
 
@@ -39,6 +40,8 @@ def syntax_errors(grammar: Lark, text: str, error: UnexpectedInput, version: int
             break
         rest = blanked
         current = _parse_error(grammar, rest)
+        if current is not None and _offset(current, rest) <= offset and own:
+            break
     return tuple(sorted(found, key=lambda one: one.span.start))
 
 
@@ -89,14 +92,30 @@ def _accepted_before(grammar: Lark, text: str, offset: int) -> set[str]:
 
 
 def _without(text: str, offset: int, own: bool) -> str | None:
-    """The text with the statement or declaration of the error blanked out; None where there is none."""
+    """The text with the piece that holds the error blanked out; None where there is none."""
+    if text[offset : offset + 1] in _NOISE:
+        return _blank(text, offset, offset + 1)
     pieces = [piece for piece in scan(text) if piece.kind in ("bracket", "word")]
+    guard = _without_guard(text, pieces, offset)
+    if guard is not None:
+        return guard
     starts = [(piece, depth) for piece, depth in _with_depth(pieces) if piece.text in _STARTERS and piece.start < offset + own]
-    starts = [one for one in starts if one[0].text != "when"]
     if not starts:
         return None
     start, depth = starts[-1]
     return _blank(text, start.start, _end_of(pieces, start, depth, offset, len(text)))
+
+
+def _without_guard(text: str, pieces: list[Piece], offset: int) -> str | None:
+    """Where the error stands in the condition of a `when` or `for`: the text with another condition, so that its block stays."""
+    words = [piece for piece in pieces if piece.start < offset and (piece.text in _STARTERS or piece.text in _GUARDS)]
+    if not words or words[-1].text not in _GUARDS:
+        return None
+    behind = next((piece for piece in pieces if piece.start >= offset and (piece.text == "{" or piece.text in _STARTERS)), None)
+    start = words[-1].end
+    if behind is None or behind.text != "{" or behind.start - start < 3 or "{" in text[start : behind.start]:
+        return None
+    return text[:start] + " x" + _BLANK.sub(" ", text[start + 2 : behind.start]) + text[behind.start :]
 
 
 def _with_depth(pieces: list[Piece]) -> list[tuple[Piece, int]]:
