@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import TypedDict
 
 import torch
@@ -182,4 +184,12 @@ def _source(spec: str) -> Source:
     return Source("<text>", spec) if "\n" in spec else load_source(spec)
 
 
-__all__ = ["RopeSpec", "Recorded", "ReplayError", "ReplayRequest", "Trace", "check_request", "model_facts", "replay"]
+class _CallableModule(ModuleType):
+    """`sparsec.replay` names this module and the function that users call: importing the module must not hide the function."""
+
+    __call__ = staticmethod(replay)
+
+
+sys.modules[__name__].__class__ = _CallableModule
+
+__all__ = ["Recorded", "ReplayError", "ReplayRequest", "RopeSpec", "Trace", "check_request", "model_facts", "replay"]

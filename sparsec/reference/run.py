@@ -10,8 +10,9 @@ from torch import Tensor
 
 from sparsec.diagnostics import Source
 from sparsec.dsl import tree as t
+from sparsec.dsl.check import check
+from sparsec.dsl.params import Given, ParamError, ParamTable
 from sparsec.dsl.parser import parse
-from sparsec.reference.defaults import resolved
 from sparsec.reference.program import Program
 from sparsec.reference.record import Recorder, recordable
 from sparsec.reference.sequence import Sequence
@@ -20,11 +21,15 @@ from sparsec.replay import ReplayError, ReplayRequest, model_facts
 from sparsec.trace import Trace
 
 
-def run_reference(source: Source, params: Mapping[str, object], request: ReplayRequest) -> Trace:
+def run_reference(source: Source, params: Mapping[str, Given], request: ReplayRequest) -> Trace:
     """Interpret the method over the whole request."""
-    method = parse(source).method
     facts = model_facts(request)
-    return interpret(method, resolved(method, params, facts), request)
+    checked = check(parse(source), source, facts)
+    try:
+        values = ParamTable.of(checked).resolve(params, facts, request.prompt_len)
+    except ParamError as error:
+        raise ReplayError(str(error)) from error
+    return interpret(checked.method, values, request)
 
 
 def interpret(method: t.Method, params: Mapping[str, object], request: ReplayRequest) -> Trace:

@@ -52,6 +52,7 @@ def test_a_dot_product_depends_on_the_difference_of_positions(key: int, dot: flo
         let dots[i, h, g, t] = logits[i, h, g, t] / scale
         seen = max[i, h, g, t](dots[i, h, g, t])
       }
+      ensure "a state is read" seen == seen
     }"""
     k = torch.zeros(1, 6, 1, 4, dtype=torch.float64)
     q = torch.zeros_like(k)
