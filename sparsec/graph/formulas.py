@@ -16,7 +16,7 @@ from sparsec.graph.simplify import Simplifier
 from sparsec.graph.text import text
 
 PROMPT, NEW, CHUNK_SIZE, TOTAL = name("prompt"), name("new"), name("chunk"), name("total")
-_SHORT = 24  # a let with a longer value keeps its name in a formula
+_SHORT, _LONG = 24, 80  # characters: a let with a longer value keeps its name in a formula
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Formulas:
         """Rows over all zones: the peak during the prompt, right after it, and the most that decoding holds."""
         in_prompt, at_end, decoding = (_first(self.evicts, phase) for phase in (CHUNK, PROMPT_END, DECODE))
         peak = call("min", PROMPT, plus(_limit(in_prompt), CHUNK_SIZE)) if in_prompt else PROMPT
-        after = call("min", PROMPT, _limit(at_end)) if at_end else PROMPT
+        after = call("min", PROMPT, _replaced(_limit(at_end), LEN, PROMPT)) if at_end else PROMPT
         most = plus(after, NEW)
         if decoding:
             held = self._high_water(decoding) if at_end else call("max", self._high_water(decoding), plus(PROMPT, number(1)))
@@ -70,7 +70,7 @@ class Formulas:
 
     def _formula(self, what: str, rows: t.Expr, rule: CountRule | None, **place: str | None) -> RowFormula:
         lets = rule.lets if rule is not None else ()
-        rows = self.simplify(_inline(rows, _short(lets)))
+        rows = self.simplify(_written_out(rows, lets, _SHORT))
         named = _named(rows, lets)
         return RowFormula(
             what,
@@ -102,7 +102,7 @@ class Formulas:
             rule = next((r for r in self.moves if part in r.parts and r.source == first and can_fire(r.hooks, r.when, DECODE)), None)
             if rule is None or zone not in (first, rule.zone):
                 continue
-            moved = _totals(_inline(rule.rows, rule.lets), first)
+            moved = _totals(_written_out(rule.rows, rule.lets, _LONG), first)
             rows = moved if zone == rule.zone else t.Binary("-", TOTAL, self.simplify(moved))
             formulas.append(self._formula("flushed", rows, rule, zone=zone, part=part))
         return formulas
@@ -116,9 +116,16 @@ def _limit(rule: CountRule) -> t.Expr:
     """Rows kept where there are enough: `budget` of `min(len, budget)`, per KV head (averaged where heads compete)."""
     rows = rule.rows
     capped = isinstance(rows, t.Call) and rows.name.text == "min" and len(rows.args) == 2
-    if capped and rows.args[0] in (LEN, t.Binary("*", LEN, KV_HEADS)):
+    if capped and rows.args[0] in _WHOLE:
         rows = rows.args[1]
+    if rule.per == "model":
+        return t.Binary("/", rows, _ALL_HEADS)
     return _per_head(rows) if rule.per == "layer" else rows
+
+
+_ALL_HEADS = t.Binary("*", KV_HEADS, name("n_layers"))
+_OF_LAYER = t.Binary("*", LEN, KV_HEADS)
+_WHOLE = (LEN, _OF_LAYER, t.Binary("*", _OF_LAYER, name("n_layers")))
 
 
 def _per_head(rows: t.Expr) -> t.Expr:
@@ -149,9 +156,20 @@ def _lower_bound(condition: t.Expr) -> t.Expr | None:
     return None
 
 
-def _short(lets: tuple[t.Let, ...]) -> tuple[t.Let, ...]:
-    """Lets that are shorter written out than named."""
-    return tuple(let for let in lets if not let.target.indices and len(text(let.value)) <= _SHORT)
+def _written_out(expr: t.Expr, lets: tuple[t.Let, ...], limit: int) -> t.Expr:
+    """The expression with every let written out whose value, lets in it written out too, stays within `limit` characters."""
+    short: dict[str, t.Expr] = {}
+    for let in lets:
+        value = _put(let.value, short)
+        if not let.target.indices and len(text(value)) <= limit:
+            short[let.target.name.text] = value
+    return _put(expr, short)
+
+
+def _put(expr: t.Expr, values: dict[str, t.Expr]) -> t.Expr:
+    for name_, value in values.items():
+        expr = _replaced(expr, name(name_), value)
+    return expr
 
 
 def _named(rows: t.Expr, lets: tuple[t.Let, ...]) -> list[t.Let]:
@@ -167,26 +185,19 @@ def _named(rows: t.Expr, lets: tuple[t.Let, ...]) -> list[t.Let]:
     return [let for let in lets if let.target.name.text in wanted]
 
 
-def _inline(expr: t.Expr, lets: tuple[t.Let, ...]) -> t.Expr:
-    """The expression with these lets written out."""
-    match expr:
-        case t.Call():
-            return replace(expr, args=tuple(_inline(arg, lets) for arg in expr.args))
-        case t.Binary():
-            return replace(expr, left=_inline(expr.left, lets), right=_inline(expr.right, lets))
-        case t.Ref(indices=()):
-            let = next((let for let in lets if let.target.name.text == expr.name.text), None)
-            return _inline(let.value, lets) if let is not None else expr
+def _totals(expr: t.Expr, zone: str) -> t.Expr:
+    """The count with `rows(zone)` read as the tokens so far: what all moves together have taken."""
+    for args in ((name(zone),), (name(zone), name("K")), (name(zone), name("V"))):
+        expr = _replaced(expr, call("rows", *args), TOTAL)
     return expr
 
 
-def _totals(expr: t.Expr, zone: str) -> t.Expr:
-    """The count with `rows(zone)` read as the tokens so far: what all moves together have taken."""
+def _replaced(expr: t.Expr, old: t.Expr, new: t.Expr) -> t.Expr:
+    if expr == old:
+        return new
     match expr:
-        case t.Call() if expr.name.text == "rows" and expr.args[0] == name(zone):
-            return TOTAL
         case t.Call():
-            return replace(expr, args=tuple(_totals(arg, zone) for arg in expr.args))
+            return replace(expr, args=tuple(_replaced(arg, old, new) for arg in expr.args))
         case t.Binary():
-            return replace(expr, left=_totals(expr.left, zone), right=_totals(expr.right, zone))
+            return replace(expr, left=_replaced(expr.left, old, new), right=_replaced(expr.right, old, new))
     return expr

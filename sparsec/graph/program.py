@@ -66,8 +66,8 @@ class Program:
         self.checked = checked
         self.method = checked.method
         self.letters = frozenset(checked.letters)
-        self._reads: dict[tuple[int, str], frozenset[str]] = {}
-        self._free: dict[tuple[int, str], frozenset[str]] = {}
+        self._reads: dict[int, dict[str, frozenset[str]]] = {}  # by rule, then by let
+        self._free: dict[int, dict[str, frozenset[str]]] = {}
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
@@ -124,14 +124,19 @@ class Program:
         return frozenset(found)
 
     def _reads_of_name(self, name: str, rule: Rule | None) -> frozenset[str]:
-        let = self.let(rule, name) if rule is not None else None
-        if let is None:
-            return frozenset() if name in self.letters or name in self.words else frozenset({name})
-        key = (rule.index, name)
-        if key not in self._reads:
-            self._reads[key] = frozenset()
-            self._reads[key] = self.reads(let.value, rule) | {name}
-        return self._reads[key]
+        known = self._let_reads(rule) if rule is not None else {}
+        if name in known:
+            return known[name]
+        return frozenset() if name in self.letters or name in self.words else frozenset({name})
+
+    def _let_reads(self, rule: Rule) -> dict[str, frozenset[str]]:
+        """Filled in source order, so that a long chain of lets is no deep recursion."""
+        if rule.index not in self._reads:
+            known = self._reads[rule.index] = {}
+            for let in rule.lets:
+                name = let.target.name.text
+                known[name] = known.get(name, frozenset()) | self.reads(let.value, rule) | {name}
+        return self._reads[rule.index]
 
     def free(self, node: t.Node, rule: Rule | None) -> frozenset[str]:
         """Index letters that the value of `node` varies with: of a let only those that its own value varies with."""
@@ -147,20 +152,22 @@ class Program:
     def _free_of_ref(self, node: t.Ref, rule: Rule | None) -> frozenset[str]:
         if not node.indices:
             return frozenset({node.name.text} & self.letters)
-        let = self.let(rule, node.name.text) if rule is not None else None
+        known = self._let_free(rule) if rule is not None else {}
         indices = node.indices
-        if let is not None:
-            varying = self._varying(let, rule)
-            pairs = zip(let.target.indices, indices, strict=False)
+        if node.name.text in known:
+            varying = known[node.name.text]
+            pairs = zip(self.let(rule, node.name.text).target.indices, indices, strict=False)
             indices = tuple(index for own, index in pairs if isinstance(own, t.Ref) and own.name.text in varying)
         return frozenset().union(*(self.free(index, rule) for index in indices))
 
-    def _varying(self, let: t.Let, rule: Rule) -> frozenset[str]:
-        key = (rule.index, let.target.name.text)
-        if key not in self._free:
-            self._free[key] = frozenset()
-            self._free[key] = self.free(let.value, rule)
-        return self._free[key]
+    def _let_free(self, rule: Rule) -> dict[str, frozenset[str]]:
+        """Letters that each let truly varies with; filled in source order."""
+        if rule.index not in self._free:
+            known = self._free[rule.index] = {}
+            for let in rule.lets:
+                name = let.target.name.text
+                known[name] = known.get(name, frozenset()) | self.free(let.value, rule)
+        return self._free[rule.index]
 
     @cached_property
     def tainted(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from sparsec.dsl import tree as t
-from sparsec.graph.program import SET_OPS, Program, Rule
+from sparsec.graph.program import SET_OPS, Program
 from sparsec.graph.text import text
 
 SCORES = ("probs", "logits")
@@ -46,9 +46,11 @@ def observed(program: Program, tensors: tuple[str, ...] = SCORES) -> tuple[Obser
     found: dict[Observed, None] = {}
     for rule in program.rules:
         memo: dict[str, frozenset[_Path]] = {}
+        for let in rule.lets:  # in source order, so that long chains of lets do not recurse
+            memo[let.target.name.text] = memo.get(let.target.name.text, frozenset()) | _paths(let.value, memo)
         for effect in rule.effects:
             nodes = [*_operands(effect.stmt), *([effect.when] if effect.when is not None else [])]
-            for path in sorted(frozenset().union(*(_paths(node, program, rule, memo) for node in nodes)), key=repr):
+            for path in sorted(frozenset().union(*(_paths(node, memo) for node in nodes)), key=repr):
                 if path.tensor in tensors:
                     use = Observed(path.tensor, path.queries or STEP, path.reduces, rule.names, rule.index, effect.line)
                     found.setdefault(use)
@@ -71,27 +73,16 @@ def _operands(stmt: t.Stmt) -> tuple[t.Node, ...]:
     return tuple(child for child in t.children(stmt) if not isinstance(child, t.Ident))
 
 
-def _paths(node: t.Node, program: Program, rule: Rule, memo: dict[str, frozenset[_Path]]) -> frozenset[_Path]:
+def _paths(node: t.Node, memo: dict[str, frozenset[_Path]]) -> frozenset[_Path]:
+    """Paths of all scores below the node; `memo` holds those of the lets before it."""
     if isinstance(node, t.Ref):
-        below = _of_name(node, program, rule, memo)
-        return below.union(*(_paths(index, program, rule, memo) for index in node.indices))
-    below = frozenset().union(*(_paths(child, program, rule, memo) for child in t.children(node)))
+        word = node.name.text
+        below = frozenset({_Path(word, None, ())}) if word in OBSERVABLE else memo.get(word, frozenset())
+        return below.union(*(_paths(index, memo) for index in node.indices))
+    below = frozenset().union(*(_paths(child, memo) for child in t.children(node)))
     if not isinstance(node, t.Reduce) or node.op.text in SET_OPS | {"apportion", "count"}:
         return below
     return frozenset(_reduced(path, node) for path in below)
-
-
-def _of_name(node: t.Ref, program: Program, rule: Rule, memo: dict[str, frozenset[_Path]]) -> frozenset[_Path]:
-    word = node.name.text
-    if word in OBSERVABLE:
-        return frozenset({_Path(word, None, ())})
-    let = program.let(rule, word)
-    if let is None:
-        return frozenset()
-    if word not in memo:
-        memo[word] = frozenset()
-        memo[word] = _paths(let.value, program, rule, memo)
-    return memo[word]
 
 
 def _reduced(path: _Path, node: t.Reduce) -> _Path:

@@ -54,11 +54,11 @@ def test_the_reason_for_a_chain_names_the_line_of_the_eviction(compiled):
 
 
 def test_a_lasting_state_that_depends_on_queries_rules_out_radix_reuse(compiled):
-    text = """{ state mass[t, h]: f32 = 0  state twice[t, h]: f32 = 0
+    text = """{ state mass[t, h]: f32 = 0
       on after_prefill_attention, after_decode_attention { mass[t, h] += sum[i, g](probs[i, h, g, t]) }
       on build_decode_selection { attend recent(4) | top[t](mass[t, h], 4) } }"""
-    facts = compiled(text.replace("  state twice[t, h]: f32 = 0", "")).facts
-    assert (facts.reuse.value, facts.reuse.line) == ("chain", 4)
+    facts = compiled(text).facts
+    assert (facts.reuse.value, facts.reuse.line) == ("chain", 3)
     assert "mass" in facts.reuse.why
 
 
@@ -80,8 +80,9 @@ def test_chunk_invariance_is_derived_unless_something_happens_before_the_prompt_
 
 
 def test_a_score_that_each_chunk_rewrites_is_not_chunk_invariant(compiled):
-    body = "on after_prefill_attention { s[t, h] %s sum[i, g](probs[i, h, g, t]) } on end_of_prompt { evict keep recent(2) then top[t](s[t, h]) upto 8 }"
-    state = "{ state s[t, h]: f32 = 0 "
+    body = """on after_prefill_attention { vote[t, h] %s sum[i, g](probs[i, h, g, t]) }
+      on end_of_prompt { evict keep recent(2) then top[t](vote[t, h]) upto 8 }"""
+    state = "{ state vote[t, h]: f32 = 0 "
     assert compiled(state + body % "+=" + " }").facts.chunks.value == "derived"
     rewritten = compiled(state + body % "=" + " }").facts.chunks
     assert rewritten.value == "no"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import networkx as nx
 import pytest
 
+from sparsec.diagnostics import SpecError
 from sparsec.dsl.source import shipped_methods
 from sparsec.graph import nodes as n
 from sparsec.graph.build import build_graph
 from sparsec.graph.passes import PASSES
+from sparsec.graph.printer import fact_lines
 from sparsec.graph.serial import graph_json
 from sparsec.graph.spec import verify
+from sparsec.pipeline import Compilation
 
 
 def graph_of(compilation) -> nx.DiGraph:
@@ -114,3 +119,24 @@ def test_passes_leave_the_method_alone(compiled):
     build_graph(compilation.special)
     assert compilation.special.method == before
     assert len({each.__name__ for each in PASSES}) == len(PASSES) == 6
+
+
+DRAFTS = sorted((Path(__file__).parents[1] / "drafts").glob("*.sparse"))
+
+
+@pytest.mark.parametrize("path", DRAFTS, ids=lambda path: path.stem)
+def test_every_draft_that_checks_has_facts_and_a_legal_graph(path):
+    compilation = Compilation.load(str(path))
+    try:
+        special = compilation.special
+    except SpecError:
+        pytest.skip("this draft is wrong on purpose")
+    assert fact_lines(compilation.facts)
+    assert build_graph(special)
+
+
+def test_a_long_chain_of_lets_is_no_deep_recursion(compiled):
+    chain = " ".join(["let a0 = len", *(f"let a{i} = a{i - 1} + a{i - 1}" for i in range(1, 300))])
+    compilation = compiled("{ on end_of_prompt { %s evict keep recent(max(1, a299)) } }" % chain)
+    assert compilation.facts.table.value == "shared"
+    assert graph_of(compilation)
