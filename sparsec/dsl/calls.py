@@ -48,7 +48,7 @@ def _unknown_function(typer: Typer, call: t.Call) -> None:
         typer.ctx.report("S117", call.name, f"`{name}` is a {kind}, not a function", f"write `{name}` without parentheses")
     else:
         known = (*names.FUNCTIONS, *names.REDUCTIONS)
-        help, fixes = scopes.suggestion(call.name, known)
+        help, fixes = scopes.suggestion(call.name, known, f"functions: {', '.join(names.FUNCTIONS)}")
         typer.ctx.report("S102", call.name, f"unknown function `{name}`", help, fixes)
 
 
@@ -88,7 +88,7 @@ def check_keywords(
             good = _argument(typer, keyword.value, names.KEYWORD_KINDS[word], keyword, scope).kind != "unknown" and good
         seen.add(word)
     for word in required:
-        if word not in seen:
+        if good and word not in seen:
             typer.ctx.report("S120", node, f"`{name}` needs `{word} = ...`", f"e.g. `{word} = {_EXAMPLES[word]}`")
             good = False
     return good

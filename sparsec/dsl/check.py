@@ -37,7 +37,7 @@ def analyse(file: t.SparseFile, source: Source, model: ModelFacts | None = None,
     check_effects(ctx)
     check_rules(ctx)
     check_cost(ctx)
-    if strict:
+    if strict and not ctx.errors:
         check_lints(ctx)
     return ctx
 

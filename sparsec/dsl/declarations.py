@@ -96,7 +96,12 @@ def _check_domain(typer: Typer, item: t.Domain) -> None:
         if item.base.text not in known:
             scopes.unknown(typer.ctx, "S101", "domain", item.base, sorted(known))
     if item.by is not None:
-        typer.infer_number(item.by, _EQUATION)
+        found = typer.infer_number(item.by, _EQUATION)
+        grouped = {typer.ctx.letters[letter] for letter in found.free}
+        if found.kind != "unknown" and found.free and item.base.text not in grouped:
+            message = f"`{item.name}` groups {item.base}, but this has no index of {item.base}"
+            fitting = [letter for letter, domain in names.LETTERS.items() if domain == item.base.text]
+            typer.ctx.report("S206", item.by, message, f"letters of {item.base}: {', '.join(fitting)}")
     typer.infer_count(item.upto, _STATIC, "int")
 
 
@@ -215,11 +220,22 @@ def _check_dtype_argument(typer: Typer, dtype: t.Dtype, arg: t.Expr) -> None:
                 scopes.unknown_zone(typer.ctx, ident, arg, zones)
             typer.ctx.types[id(arg)] = Type("zone", base=("t",))
         case "code":
-            symbol = typer.ctx.symbols.get(domains.bare(arg) or "")
-            if symbol is None or symbol.kind != "weight":
-                known = tuple(item.name.text for item in typer.ctx.method.of(t.Weight))
-                typer.ctx.report("S101", arg, "a grid must be a declared weight", f"weights: {', '.join(known) or 'none'}")
-            typer.ctx.types[id(arg)] = Type("number", unit=None, static=True)
+            _check_grid(typer, arg)
+
+
+def _check_grid(typer: Typer, arg: t.Expr) -> None:
+    """A grid is a weight with one index, of a domain declared for it."""
+    symbol = typer.ctx.symbols.get(domains.bare(arg) or "")
+    typer.ctx.types[id(arg)] = Type("number", static=True)
+    if symbol is None or symbol.kind != "weight":
+        known = tuple(item.name.text for item in typer.ctx.method.of(t.Weight))
+        typer.ctx.report("S101", arg, "a grid must be a declared weight", f"weights: {', '.join(known) or 'none'}")
+        return
+    typer.ctx.bindings[id(arg)] = symbol
+    declared = [letter for letter in symbol.letters if letter in typer.ctx.letters and domains.domain_item(typer.ctx, letter)]
+    if len(symbol.letters) != 1 or not declared:
+        message = f"the grid `{symbol.name}` must have one index, of a domain declared for it"
+        typer.ctx.report("S205", arg, message, "e.g. `domain grid[r] = levels(bits)` and `weight lut[r]: ...`")
 
 
 def _check_along(typer: Typer, dtype: t.Dtype, letters: tuple[str, ...]) -> bool:
@@ -250,14 +266,18 @@ def _check_equation(typer: Typer, target: t.Ref, value: t.Expr, spare: int = 0) 
         found = typer.want(value, found, "number")
     letters = domains.target_known(typer.ctx, target)
     if letters is not None and whole.kind != "unknown":
-        domains.check_equation(typer.ctx, target, letters, found, "definition", spare)
+        domains.check_equation(typer.ctx, target, letters, found, spare)
 
 
 def check_update(typer: Typer, target: t.Ref, value: t.Expr, scope: Scope, letters: tuple[str, ...] | None = None) -> None:
     """An initial value or an assignment of a state: the kind of the state, its letters, or a constant."""
     whole = typer.ctx.type_of(target)
+    constant = False
     if whole.kind == "set":
-        found = typer.infer_set(value, scope, whole.base)
+        found = typer.infer_set(value, scope)
+        constant = found.kind == "set" and not found.base  # all, none
+        typer.settle(value, whole.base)
+        found = typer.ctx.type_of(value)
         if found.kind in ("set", "zone") and typer.common_base(found.base, whole.base) != found.base:
             message = f"`{target.name}` is a set over {scopes.listed(whole.base)}, this is one over {scopes.listed(found.base)}"
             typer.ctx.report("S212", value, message, "rank over the letter of the state's `set[...]`")
@@ -268,8 +288,9 @@ def check_update(typer: Typer, target: t.Ref, value: t.Expr, scope: Scope, lette
         found = typer.infer_number(value, scope)
     if letters is None:
         letters = domains.target_known(typer.ctx, target)
+    constant = constant or found.static and not found.free
     if letters is not None and whole.kind != "unknown":
-        domains.check_equation(typer.ctx, target, letters, found, "update")
+        domains.check_equation(typer.ctx, target, letters, found, len(letters) if constant else 0)
 
 
 def _check_schedule(typer: Typer, item: t.Schedule) -> None:

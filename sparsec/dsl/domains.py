@@ -104,9 +104,9 @@ def check_index_domain(ctx: Context, ref: t.Ref, index: t.Expr, letter: str, wan
     return False
 
 
-def check_equation(ctx: Context, target: t.Ref, letters: Sequence[str], value: Type, what: str, spare: int = 0) -> None:
-    """Same letters on both sides. Constants may fill an array where `what` is an update; `spare` letters may be missing
-    on the right (the members of an index store)."""
+def check_equation(ctx: Context, target: t.Ref, letters: Sequence[str], value: Type, spare: int = 0) -> None:
+    """Same letters on both sides; `spare` of them may be missing on the right: all for a constant that fills a state, one for
+    the members of an index store."""
     if value.kind == "unknown":
         return
     free = value.free | frozenset(value.base) & frozenset(letters) if value.kind == "set" else value.free
@@ -115,8 +115,7 @@ def check_equation(ctx: Context, target: t.Ref, letters: Sequence[str], value: T
         message = f"`{letter}` ({domain}) is free on the right but not bound on the left of `{target.name}`"
         ctx.report("S201", target, message, f"reduce it, e.g. `sum[{letter}](...)`, or write `{target.name}` with `{letter}`")
     missing = sorted(frozenset(letters) - free)
-    constant = what == "update" and not value.free and (value.static or value.kind == "set" and not value.base)
-    if not ctx.strict or constant or len(missing) <= spare:
+    if not ctx.strict or len(missing) <= spare:
         return
     for letter in missing:
         index = next(i for i in target.indices if bare(i) == letter)

@@ -16,6 +16,7 @@ from sparsec.dsl.context import Context
 
 _NUMERIC = frozenset({*names.COUNT_UNITS, "ratio"})
 _MAX_DIGITS = 400  # longer numbers are not reasoned about
+_MAX_DEPTH = 150  # of expressions and of the lets that they read
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,17 @@ class Forms:
         self.ctx = ctx
         self.atoms: list[Atom] = []
         self._numbers: dict[Atom, int] = {}
+        self._depth = 0
         self._done: dict[int, tuple[t.Expr, Linear]] = {}  # holds the expression, so that its id stays taken
 
     def of(self, expr: t.Expr) -> Linear:
         known = self._done.get(id(expr))
         if known is None:
-            known = self._done[id(expr)] = (expr, self._form(expr))
+            known = self._done[id(expr)] = (expr, self._opaque(expr))  # what reads itself is an error, and opaque here
+            if self._depth < _MAX_DEPTH:
+                self._depth += 1
+                known = self._done[id(expr)] = (expr, self._form(expr))
+                self._depth -= 1
         return known[1]
 
     def atom(self, op: str, args: tuple[Linear, ...] = (), key: object = None) -> Linear:

@@ -72,7 +72,7 @@ def _arithmetic(typer: Typer, expr: t.Binary, left: Type, right: Type) -> Type:
     if expr.op in _COMPARE:
         return _combined(left, right)
     if expr.op in ("/", "//", "%") and isinstance(expr.right, (t.Int, t.Float)) and expr.right.value == 0:
-        typer.ctx.report("S308", expr.right, "division by zero", "divide by something that is never 0, e.g. `max(1, x)`")
+        typer.ctx.report("S307", expr.right, "division by zero", "divide by something that is never 0, e.g. `max(1, x)`")
         return UNKNOWN
     return typer.number(expr, _UNIT_RULES[expr.op](a, b), left.free | right.free, left.static and right.static)
 
@@ -92,7 +92,8 @@ def check_units(typer: Typer, where: t.Expr, a: Unit, b: Unit, verb: str) -> boo
     elif "ratio" in (a.dim, b.dim):
         other = a.dim if b.dim == "ratio" else b.dim
         help = f"a ratio scales a number of {other}: multiply, as in `round(share * n)`"
-    typer.ctx.report("S302", where, f"{first.dim} cannot be {verb} {second.dim}", help)
+    one, other = ("a ratio" if unit.dim == "ratio" else unit.dim for unit in (first, second))
+    typer.ctx.report("S302", where, f"{one} cannot be {verb} {other}", help)
     return False
 
 

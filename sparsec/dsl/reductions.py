@@ -33,7 +33,7 @@ def infer_reduce(typer: Typer, node: t.Reduce, scope: Scope) -> Type:
     if rule.result == "set":
         return Type("set", free, binders)
     if rule.result == "bool":
-        return Type("bool", free, static=not within and found[0].static)
+        return Type("bool", free, static=not _has_sets(typer, node) and found[0].static)
     if not rule.keeps:
         for binder in node.binders:
             domains.check_heads(typer.ctx, binder, free)

@@ -125,7 +125,8 @@ def _unresolved(typer: Typer, ref: t.Ref, scope: Scope) -> None:
         otherwise = f"`{name}` is a function: write `{name}(...)`"
     elif len(name) == 1:
         otherwise = "index letters are i t s p h g c d l x y and those declared with `domain`"
-    help, fixes = (otherwise, ()) if otherwise else scopes.suggestion(ref.name, known)
+    declare = "declare it as a `param` or `state`, or define it before with `let`"
+    help, fixes = (otherwise, ()) if otherwise else scopes.suggestion(ref.name, known, declare)
     ctx.report("S101", ref.name, f"unknown name `{name}`", help, fixes)
 
 
@@ -135,6 +136,8 @@ def _unresolved(typer: Typer, ref: t.Ref, scope: Scope) -> None:
 def _index_letters(typer: Typer, ref: t.Ref, symbol: Symbol, scope: Scope) -> frozenset[str] | None:
     """Free letters that the indices of a reference contribute; None after a report."""
     free: set[str] = set()
+    if any(wanted not in typer.ctx.letters for wanted in symbol.letters):
+        return None  # reported at the declaration
     good = True
     for index, wanted in zip(ref.indices, symbol.letters, strict=True):
         letter = domains.letter_of(typer.ctx, index)

@@ -51,8 +51,7 @@ def listed(words: Iterable[str]) -> str:
 def unknown(ctx: Context, code: str, kind: str, ident: t.Ident, known: Iterable[str]) -> None:
     """Report a word that is none of a closed list."""
     known = tuple(known)
-    short = f"known: {listed(known)}" if 0 < len(known) <= 12 else None
-    help, fixes = suggestion(ident, known, short)
+    help, fixes = suggestion(ident, known, f"known: {', '.join(known)}")
     ctx.report(code, ident, f"unknown {kind} `{ident}`", help, fixes)
 
 

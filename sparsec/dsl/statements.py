@@ -66,9 +66,10 @@ def _check_block(typer: Typer, body: Iterable[t.Stmt], scope: Scope) -> None:
 
 def _check_condition(typer: Typer, condition: t.Expr, scope: Scope) -> None:
     found = typer.infer_bool(condition, scope)
-    for letter in sorted(found.free):
-        message = f"this condition has a value for every `{letter}`, but a guard needs one"
-        typer.ctx.report("S214", condition, message, f"reduce it with `any[{letter}](...)` or `every[{letter}](...)`")
+    if found.free:
+        letters = ", ".join(sorted(found.free))
+        message = f"this condition has a value for every `{letters}`, but a guard needs one"
+        typer.ctx.report("S214", condition, message, f"reduce it with `any[{letters}](...)` or `every[{letters}](...)`")
 
 
 # ---- definitions and updates ---------------------------------------------------------------------
@@ -81,7 +82,7 @@ def _check_let(typer: Typer, stmt: t.Let, scope: Scope) -> None:
     found = typer.infer(stmt.value, scope)
     ctx.types[id(stmt.target)] = UNKNOWN
     if letters is not None:
-        domains.check_equation(ctx, stmt.target, letters, found, "let")
+        domains.check_equation(ctx, stmt.target, letters, found)
         ctx.types[id(stmt.target)] = _let_type(typer, stmt, letters, found)
     symbol = next(known for known in ctx.lets[name.text] if known.item is stmt)
     taken = scopes.reserved(name.text) or (f"the index letter of {ctx.letters[name.text]}" if name.text in ctx.letters else None)
@@ -149,6 +150,8 @@ def _assigned_letters(typer: Typer, target: t.Ref, symbol: Symbol, scope: Scope)
     letters = domains.target_known(typer.ctx, target, fixed=("layer",))
     if not domains.check_arity(typer.ctx, target, symbol.letters) or letters is None:
         return None
+    if any(wanted not in typer.ctx.letters for wanted in symbol.letters):
+        return None  # reported at the declaration
     good = True
     for index, wanted in zip(target.indices, symbol.letters, strict=True):
         typer.infer(index, scope)
@@ -195,6 +198,10 @@ def _check_blend(typer: Typer, stmt: t.Blend, scope: Scope) -> None:
         found = typer.infer_number(value, inner)
         if found.kind != "unknown" and letter not in found.free:
             typer.ctx.report("S204", value, f"the {part} of this `blend` does not depend on `{letter}`", f"index it with `{letter}`")
+    key, value = typer.ctx.type_of(stmt.key), typer.ctx.type_of(stmt.value)
+    if "unknown" not in (key.kind, value.kind) and key.free != value.free:
+        message = f"key and value differ in their letters: [{', '.join(sorted(key.free))}] and [{', '.join(sorted(value.free))}]"
+        typer.ctx.report("S201", stmt.value, message, "a blended row has one key and one value: use the same letters")
 
 
 # ---- ensures -------------------------------------------------------------------------------------

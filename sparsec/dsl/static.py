@@ -15,6 +15,7 @@ from sparsec.dsl.context import Context
 from sparsec.dsl.linear import ONE, ZERO, Atom, Forms, Linear
 
 _STEPS = 3000
+_DEPTH = 100
 _Cases = tuple[Linear, ...]  # all of them must be considered
 _COMPOUND = ("where", "let", "min", "max", "floor", "ceil", "round", "abs", "relu", "mul", "div", "floordiv")
 
@@ -33,7 +34,12 @@ def upper_bound(expr: t.Expr, ctx: Context, given: Sequence[t.Expr] = ()) -> int
 
 
 def provably_leq(a: t.Expr, b: t.Expr, ctx: Context, given: Sequence[t.Expr] = ()) -> bool:
-    """Is a <= b for all legal params, and all sequences in which the conditions `given` hold?"""
+    """Is a <= b for all legal params, and all sequences in which the conditions `given` hold?
+
+    An operand that could not be typed was reported already; nothing more is demanded of it.
+    """
+    if _reported(a, ctx) or _reported(b, ctx):
+        return True
     prover = _Prover(ctx, given)
     found = prover.least(prover.forms.of(b) - prover.forms.of(a), Fraction(0))
     return found is not None and found >= 0
@@ -43,6 +49,10 @@ def provably_multiple(a: t.Expr, b: t.Expr, ctx: Context) -> bool:
     """Is a whole multiple of b for all legal params? 0 is a multiple of everything."""
     prover = _Prover(ctx)
     return prover.multiple(prover.forms.of(a), prover.forms.of(b), 0)
+
+
+def _reported(expr: t.Expr, ctx: Context) -> bool:
+    return any(id(node) in ctx.types and ctx.types[id(node)].kind == "unknown" for node in t.walk(expr))
 
 
 def _number(value: Fraction | None) -> int | float | None:
@@ -56,6 +66,7 @@ class _Prover:
         self.ctx = ctx
         self.forms = Forms(ctx)
         self.steps = _STEPS
+        self.depth = 0
         self.order = {item.name.text: index for index, item in enumerate(ctx.method.of(t.Param))}
         self.given = tuple(form for condition in given for form in self._known(condition))
 
@@ -79,9 +90,14 @@ class _Prover:
         if form.constant is not None:
             return form.constant
         self.steps -= 1
-        if self.steps < 0:
+        if self.steps < 0 or self.depth > _DEPTH:
             return None
-        given = self.given if given is None else given
+        self.depth += 1
+        best = self._best(form, goal, self.given if given is None else given)
+        self.depth -= 1
+        return best
+
+    def _best(self, form: Linear, goal: Fraction | None, given: tuple[Linear, ...]) -> Fraction | None:
         atom, factor = max(form.terms, key=lambda term: self._rank(term[0]))
         rest = form.without(atom)
         best: Fraction | None = None

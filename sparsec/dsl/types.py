@@ -19,6 +19,21 @@ from sparsec.dsl.units import Unit
 SET_KINDS = frozenset({"set", "zone"})
 
 
+def _way_out(found: Type, wanted: str, name: str) -> str:
+    """Help for an expression of the wrong kind."""
+    if found.kind == "choice":
+        return f"compare it, e.g. `where({name} == value, a, b)`"
+    if wanted == "true or false":
+        return f"compare it, e.g. `{name} > 0`" if found.kind == "number" else "ask for members, e.g. `t in S`"
+    if found.kind == "bool":
+        return f"write `where({name}, 1, 0)` for a number" if wanted == "a number" else "choose with `where(condition, a, b)`"
+    if found.kind in SET_KINDS and wanted == "a number":
+        return "count its members with `count[t in SET](1)`, or the rows of a zone with `rows(zone)`"
+    if wanted.startswith("a set of layers"):
+        return "write layers as `{0, 2}`, or name a param of unit layer_set"
+    return "write a set, e.g. `recent(n)`, `all` or a zone" if wanted.startswith("a set") else f"{wanted} is what fits here"
+
+
 class Typer:
     """Infers types into `ctx.types`; `unit_of` keeps dimension and wholeness, which `Type.unit` folds into one word."""
 
@@ -84,11 +99,7 @@ class Typer:
             "choice": "a choice",
         }[found.kind]  # fmt: skip
         name = domains.bare(expr)
-        help = None
-        if found.kind == "choice":
-            help = f"compare it, e.g. `where({name or 'choice'} == value, a, b)`"
-        elif found.kind in SET_KINDS and wanted == "a number":
-            help = "count its members with `count[t in SET](1)`, or the rows of a zone with `rows(zone)`"
+        help = _way_out(found, wanted, name or "x")
         subject = f"`{name}` is {what}" if name else f"this is {what}"
         self.ctx.report("S301", expr, f"{subject}, but {wanted} is needed here", help)
         return UNKNOWN
