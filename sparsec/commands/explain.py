@@ -11,11 +11,13 @@ from sparsec.commands.arguments import add_param_argument, parse_params
 from sparsec.failures import CommandError
 
 EPILOG = """examples:
-  sparsec explain h2o                                          every derived fact, with the spec line that decides it
-  sparsec explain quest --model smollm2-135m --batch 8         bytes held and read, and the best possible gain
+  sparsec explain my.sparse                                    every derived fact, with the spec line that decides it
+  sparsec explain my.sparse --model smollm2-135m --batch 8     bytes held and read, and the best possible gain
   sparsec explain my.sparse --param budget=512 --format json
-  sparsec explain kivi --format svg --out kivi.svg             the hook graph, drawn
-  sparsec explain --table                                      all shipped methods side by side (Markdown)"""
+  sparsec explain my.sparse --format svg --out graph.svg       the hook graph, drawn
+  sparsec explain --table                                      all shipped methods side by side (Markdown)
+
+Instead of a file, give the name of a shipped method (`sparsec methods` lists them)."""
 LENGTHS = (4096, 32768, 131072)
 CONTEXT = 32768
 

@@ -182,7 +182,9 @@ def _estimate(estimate: Estimate, params: dict[str, object]) -> list[str]:
 
 
 def _value(value: object) -> str:
-    return "{" + ", ".join(map(str, sorted(value))) + "}" if isinstance(value, frozenset) else str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, frozenset):
+        return "{" + ", ".join(map(str, sorted(value))) + "}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _held(entry: Held) -> str:

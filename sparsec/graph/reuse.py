@@ -79,7 +79,8 @@ class Capture:
 
 def graph_capture(program: Program) -> Capture:
     """The layers are captured unless they touch host memory; compaction after the step always runs outside."""
-    outside = [Because(f"{z.name}", "rows in host memory are fetched between layers", z.span.line) for z in program.zones if z.tier and z.tier.text == "cpu"]
+    hosted = [zone for zone in program.zones if zone.tier is not None and zone.tier.text == "cpu"]
+    outside = [Because(zone.name.text, "rows in host memory are fetched between layers", zone.span.line) for zone in hosted]
     for rule, effect in program.effects((t.Evict, t.Move)):
         if can_fire(rule.names, effect.when, DECODE):
             word = "eviction" if isinstance(effect.stmt, t.Evict) else "move"
