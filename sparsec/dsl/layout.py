@@ -166,12 +166,16 @@ def _where(expr: t.Call, column: int, tail: int) -> list[str]:
 
 
 def _arguments(head: str, args: tuple[t.Expr, ...], keywords: tuple[t.Keyword, ...], column: int, tail: int) -> list[str]:
-    """The arguments under each other, each as wide as it needs."""
+    """One argument behind the other as long as they fit; the next lines start under the first."""
     inner = column + len(head)
     parts = [("", arg) for arg in args] + [(f"{one.name} = ", one.value) for one in keywords]
     out: list[str] = []
     for index, (prefix, value) in enumerate(parts):
         last = index == len(parts) - 1
+        text = " " + prefix + flat(value) + (")" if last else ",")
+        if out and _end(out, column) + len(text) + (tail if last else 0) <= WIDTH:
+            out[-1] += text
+            continue
         block = _after(prefix, lines(value, inner + len(prefix), tail + 1 if last else 1))
         block[-1] += ")" if last else ","
         out += _after(" " * inner, block) if out else _after(head, block)

@@ -52,7 +52,7 @@ HOSTILE = {
     "many statements": in_hook("let x = len\n" * 5_000),
     "many hooks": "sparse 1 method m {" + "on finish_step { }\n" * 3_000 + "}",
     "many states": "sparse 1 method m {" + "".join(f"state s{i}[t, h]: f32 = 0\n" for i in range(2_000)) + "}",
-    "many unknown names": in_hook("".join(f"let x{i} = budgat{i}\n" for i in range(2_000))),
+    "many unknown names": in_hook("".join(f"let x{i} = budgat{i}\n" for i in range(800))),
     "parentheses": let("(" * 30_000 + "1" + ")" * 30_000),
     "open parentheses": let("(" * 60_000),
     "closing parentheses": let(")" * 60_000),
