@@ -53,12 +53,12 @@ def _check_move(ctx: Context, move: t.Move, zone: t.Zone) -> None:
     for store, block in block_stores(zone, ctx):
         if not parts_fed_by(store, zone) & moved_parts(move):
             continue
-        count, name, length = _oldest_count(ctx, move.rows), zone.name.text, text_of(block, ctx)
+        count, length, rows = _oldest_count(ctx, move.rows), text_of(block, ctx), text_of(move.rows, ctx)
         if not _is_oldest(ctx, move.rows):
-            message = f"`{name}` packs blocks of {length} rows in order, but `{text_of(move.rows, ctx)}` is not the oldest part"
+            message = f"`{zone.name}` packs blocks of {length} rows in order, but `{rows}` is not the oldest part"
             ctx.report("S409", move.rows, message, f"move `oldest(n // {length} * {length}, ZONE)`")
         elif count is None or not provably_multiple(count, block, ctx):
-            message = f"`{name}` packs blocks of {length} rows, but `{text_of(move.rows, ctx)}` is not provably a multiple of {length}"
+            message = f"`{zone.name}` packs blocks of {length} rows, but `{rows}` is not provably a multiple of {length}"
             ctx.report("S408", move.rows, message, f"round down: `oldest(n // {length} * {length}, ZONE)`")
 
 

@@ -21,15 +21,33 @@ _TERMS = {"token": "len", "page": "len / page_size", "kv_head": "kv_heads", "cha
 _SLOTS = {"heads": 1, "dim": 1}  # factors that attention itself has beside len
 
 
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A statement above the bound: the outermost reduction that exceeds it, and the term of the costliest one."""
+
+    hook: str
+    where: t.Expr
+    term: str
+
+
 def check_cost(ctx: Context) -> None:
     """Report every S7xx finding of the method."""
     _check_schedule(ctx)
-    if _allows_quadratic(ctx):
-        return
+    if not any(_is_true(entry) for entry in quadratic_entries(ctx)):
+        for slow in slow_statements(ctx):
+            _report(ctx, slow)
+
+
+def slow_statements(ctx: Context) -> Iterator[Slow]:
+    """Statements of decode hooks that cost more than attention, whether allowed or not."""
     for hook in ctx.method.of(t.Hook):
-        slow = next((name.text for name in hook.names if _is_decode(name.text)), None)
-        for place in places(hook) if slow is not None else ():
-            _check_statement(ctx, slow, place.stmt)
+        name = next((name.text for name in hook.names if _is_decode(name.text)), None)
+        for place in places(hook) if name is not None else ():
+            found = [(node, loops) for node, loops in _costs(ctx, place.stmt, ()) if _exceeds(ctx, loops)]
+            if found:
+                most = max((_counted(loops) for _, loops in found), key=len)
+                term = " * ".join(_TERMS.get(loop.domain, loop.domain) for loop in sorted(most, key=_term_order))
+                yield Slow(name, found[0][0], term)
 
 
 def _is_decode(hook: str) -> bool:
@@ -51,30 +69,37 @@ def _check_schedule(ctx: Context) -> None:
         if first is not entry:
             message = f"`{name}` is scheduled twice: line {first.span.line} does it already"
             ctx.report("S703", entry, message, "remove one of the two")
-    if "page_size" in seen:
-        _check_page_size(ctx, seen["page_size"])
+    paged = next((node for node in t.walk(ctx.method) if names_page(ctx, node)), None)
+    if paged is not None and ctx.strict:  # a specialised method has its page size as a number
+        _check_page_size(ctx, paged, seen.get("page_size"))
 
 
-def _check_page_size(ctx: Context, entry: t.Entry) -> None:
+def _check_page_size(ctx: Context, paged: t.Node, entry: t.Entry | None) -> None:
     """Where pages have a meaning, their size changes results and is a param."""
-    paged = next((node for node in t.walk(ctx.method) if _names_page(ctx, node)), None)
-    if paged is not None:
-        message = f"the page size changes what this method computes (`{text_of(paged, ctx)}` at line {paged.span.line})"
+    if entry is not None:
         size = text_of(entry.value, ctx)
+        message = f"the page size changes what this method computes (`{text_of(paged, ctx)}` at line {paged.span.line})"
         ctx.report("S702", entry, message, f"remove it here and declare `param page_size: tokens in {{{size}}} = {size}`")
+    elif not any(param.name.text == "page_size" for param in ctx.method.of(t.Param)):
+        message = f"`{text_of(paged, ctx)}` depends on the page size, and this method declares none"
+        ctx.report("S704", paged, message, "add `param page_size: tokens in {16, 32, 64} = 16`")
 
 
-def _names_page(ctx: Context, node: t.Node) -> bool:
+def names_page(ctx: Context, node: t.Node) -> bool:
+    """Does this node, leaving out its children, depend on how large a page is?"""
     if isinstance(node, t.Ref):
-        return ctx.letters.get(node.name.text) == "page" or node.name.text in ("open_page", "page_size")
+        return ctx.letters.get(node.name.text) == "page" or node.name.text == "open_page"
     if isinstance(node, t.Binder):
         return ctx.letters.get(node.letter.text) == "page"
     return isinstance(node, t.Call) and node.name.text in ("pages", "pages_for", "tokens")
 
 
-def _allows_quadratic(ctx: Context) -> bool:
-    allowed = (entry.value for entry in _entries(ctx) if entry.name.text == "allow_quadratic")
-    return any(isinstance(value, t.Ref) and value.name.text == "true" for value in allowed)
+def quadratic_entries(ctx: Context) -> list[t.Entry]:
+    return [entry for entry in _entries(ctx) if entry.name.text == "allow_quadratic"]
+
+
+def _is_true(entry: t.Entry) -> bool:
+    return isinstance(entry.value, t.Ref) and entry.value.name.text == "true"
 
 
 # ---- cost of an expression -------------------------------------------------------------------
@@ -90,17 +115,10 @@ class _Loop:
     inside: str | None = None
 
 
-def _check_statement(ctx: Context, hook: str, stmt: t.Stmt) -> None:
-    """Report the outermost reduction that costs too much, with the term of the costliest one in the statement."""
-    slow = [(node, loops) for node, loops in _costs(ctx, stmt, ()) if _exceeds(ctx, loops)]
-    if not slow:
-        return
-    where = slow[0][0]
-    most = max((_counted(loops) for _, loops in slow), key=len)
-    term = " * ".join(_TERMS.get(loop.domain, loop.domain) for loop in sorted(most, key=_term_order))
-    message = f"`{text_of(where, ctx)}` costs O({term}) in `{hook}`, more than attention's O(len * heads * dim)"
+def _report(ctx: Context, slow: Slow) -> None:
+    message = f"`{text_of(slow.where, ctx)}` costs O({slow.term}) in `{slow.hook}`, more than attention's O(len * heads * dim)"
     helps = "run one letter over a bounded set, e.g. `s in recent(64)`, or write `schedule { allow_quadratic = true }`"
-    ctx.report("S701", where, message, helps)
+    ctx.report("S701", slow.where, message, helps)
 
 
 def _term_order(loop: _Loop) -> tuple[int, str]:
@@ -115,8 +133,8 @@ def _costs(ctx: Context, node: t.Node, loops: tuple[_Loop, ...]) -> Iterator[tup
         inner = {loop.letter: loop for loop in (*loops, *bound)}
         free = frozenset().union(*(ctx.type_of(arg).free for arg in node.args)) if node.args else frozenset()
         new_rows = _letters_of_new_rows(node)
-        used = [inner.get(letter) or _Loop(letter, ctx.letters.get(letter, letter), letter in new_rows) for letter in sorted(free)]
-        yield node, tuple(used)
+        domains = {letter: ctx.letters.get(letter, letter) for letter in sorted(free)}
+        yield node, tuple(inner.get(letter) or _Loop(letter, domains[letter], letter in new_rows) for letter in domains)
         loops = tuple(inner.values())
     for child in t.children(node):
         yield from _costs(ctx, child, loops)
@@ -133,13 +151,15 @@ def _loop(ctx: Context, binder: t.Binder) -> _Loop:
 
 def _letters_of_new_rows(node: t.Node) -> set[str]:
     """Tensors of the step have the new rows alone: one in decode."""
-    step = (ref for ref in references(node) if ref.name.text in names.TENSORS and names.TENSORS[ref.name.text].source == "step")
-    return {index.name.text for ref in step for index in ref.indices if isinstance(index, t.Ref)} & {"t", "s"}
+    step = {tensor.name for tensor in names.TENSORS.values() if tensor.source == "step"}
+    indices = (index for ref in references(node) if ref.name.text in step for index in ref.indices)
+    return {index.name.text for index in indices if isinstance(index, t.Ref)} & {"t", "s"}
 
 
 def _is_group(ctx: Context, name: str) -> bool:
     symbol = ctx.symbols.get(ctx.letters.get(name, ""))
-    return ctx.letters.get(name) == "page" or (symbol is not None and isinstance(symbol.item, t.Domain) and symbol.item.kind == "groups")
+    is_group = symbol is not None and isinstance(symbol.item, t.Domain) and symbol.item.kind == "groups"
+    return is_group or ctx.letters.get(name) == "page"
 
 
 def _counted(loops: tuple[_Loop, ...]) -> list[_Loop]:
@@ -156,10 +176,7 @@ def _exceeds(ctx: Context, loops: tuple[_Loop, ...]) -> bool:
     wide = sum(1 for loop in counted if loop.domain in _WIDE)
     heads = wide + any(loop.domain in _HEADS for loop in counted)
     dim = wide + sum(1 for loop in counted if loop.domain == "channel")
-    others = sum(1 for loop in counted if loop.domain not in (*_HEADS, *_WIDE, "channel", "token", "page", "layer")) - _groups(ctx, counted)
+    own = (*_HEADS, *_WIDE, "channel", "token", "page", "layer")
+    others = sum(1 for loop in counted if loop.domain not in own and not _is_group(ctx, loop.letter))
     free_slots = max(0, _SLOTS["heads"] - heads) + max(0, _SLOTS["dim"] - dim)
     return heads > _SLOTS["heads"] or dim > _SLOTS["dim"] or others > free_slots
-
-
-def _groups(ctx: Context, loops: list[_Loop]) -> int:
-    return sum(1 for loop in loops if loop.domain != "page" and _is_group(ctx, loop.letter))

@@ -95,6 +95,20 @@ def _check_reads(ctx: Context, hook: t.Hook) -> None:
         if isinstance(place.stmt, t.Let):
             _check_self_read(ctx, place.stmt)
         _check_expression(ctx, hook, place.stmt)
+    if not all(HOOKS[name].window for name in _names(hook)):
+        _check_no_window(ctx, hook)
+
+
+def _check_no_window(ctx: Context, hook: t.Hook) -> None:
+    """`last(n)` reaches back over chunks and steps: only hooks that run after a step have that window."""
+    bound = next((name for name in _names(hook) if not HOOKS[name].window), None)
+    for node in t.walk(hook):
+        if isinstance(node, t.Binder) and _is_window(node.within):
+            letter = node.letter.text
+            windows = _listed([f"`{name}`" for name, entry in HOOKS.items() if entry.window], "and")
+            message = f"`last(n)` reaches back over earlier steps, which `{bound}` does not see"
+            helps = f"here `{letter}` is the step's own queries: write `{letter}`; windows are for {windows}"
+            ctx.report("S512", node, message, helps)
 
 
 def _check_self_read(ctx: Context, stmt: t.Let) -> None:
@@ -114,7 +128,7 @@ def _check_expression(ctx: Context, hook: t.Hook, node: t.Node) -> None:
                 _check_window(ctx, name, ref, bound)
             elif word not in HOOKS[name].reads:
                 legal = [f"`{other}`" for other, entry in HOOKS.items() if word in entry.reads]
-                helps = f"it is in {_listed(legal, 'and')}; carry what you need in a `state`"
+                helps = f"it is known in {_listed(legal, 'and')}; carry what you need in a `state`"
                 ctx.report("S502", ref, f"`{word}` is not known in `{name}`", helps)
 
 

@@ -6,7 +6,7 @@ cannot be decided without a model is left to the check that runs with one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sparsec.dsl import names
@@ -16,6 +16,7 @@ from sparsec.dsl.defaults import default_values
 from sparsec.dsl.evaluate import EvaluationError, Value, evaluate
 from sparsec.dsl.paths import Place, conditions_of, places, references
 
+Turn = tuple[int, int]  # when within one layer: hook, then place in the file
 _ORDER = {name: index for index, name in enumerate(names.HOOKS)}
 _UNKNOWN_MODEL = 2  # layers beyond the largest literal that are enumerated where the model is unknown
 _MOST = 256  # layers enumerated at most
@@ -26,24 +27,34 @@ class _Access:
     """One read or write of a shared state. `order` puts accesses of one layer into the order in which they run."""
 
     ref: t.Ref
-    order: tuple[int, int]
+    order: Turn
     layers: frozenset[int]
 
 
 def check_shared_flow(ctx: Context) -> None:
     shared = [state for state in ctx.method.of(t.State) if state.shared]
-    known = default_values(ctx) if shared else {}
-    for state in shared:
-        for phase in ("prefill", "decode"):
-            _check_state(ctx, state, phase, known)
-
-
-def _check_state(ctx: Context, state: t.State, phase: str, known: Mapping[str, Value]) -> None:
-    try:
-        writes = list(_accesses(ctx, state, phase, known, writing=True))
-        reads = list(_accesses(ctx, state, phase, known, writing=False))
-    except EvaluationError:  # a guard needs a model
+    if not shared:
         return
+    known = default_values(ctx)
+    layers = [{**known, "layer": layer} for layer in range(_layer_count(ctx))]
+    for phase in ("prefill", "decode"):
+        placed = list(_in_layers(ctx.method, phase))
+        for state in shared:
+            try:
+                reads = _accesses(ctx, placed, layers, lambda stmt, state=state: list(_reads(ctx, stmt, state)))
+                writes = _accesses(ctx, placed, layers, lambda stmt, state=state: _writes(stmt, state))
+            except EvaluationError:  # a guard needs a model
+                continue
+            _check_state(ctx, state, reads, writes)
+
+
+def _accesses(
+    ctx: Context, placed: list[tuple[Turn, Place]], layers: list[dict[str, Value]], of: Callable[[t.Stmt], list[t.Ref]]
+) -> list[_Access]:
+    return [_Access(ref, turn, _layers_of(ctx, place, layers)) for turn, place in placed for ref in of(place.stmt)]
+
+
+def _check_state(ctx: Context, state: t.State, reads: list[_Access], writes: list[_Access]) -> None:
     first = min(((min(write.layers), write.order) for write in writes if write.layers), default=None)
     if first is None:  # nothing writes in this phase: its reads see the initial value
         return
@@ -56,28 +67,18 @@ def _check_state(ctx: Context, state: t.State, phase: str, known: Mapping[str, V
             ctx.report("S604", read.ref, message, helps)
 
 
-def _accesses(
-    ctx: Context, state: t.State, phase: str, known: Mapping[str, Value], writing: bool
-) -> Iterator[_Access]:
-    for number, (name, place) in enumerate(_in_layers(ctx.method, phase)):
-        refs = list(_writes(place.stmt, state) if writing else _reads(ctx, place.stmt, state))
-        if refs:
-            layers = _layers_of(ctx, place, known)
-            yield from (_Access(ref, (_ORDER[name], number), layers) for ref in refs)
-
-
-def _in_layers(method: t.Method, phase: str) -> Iterator[tuple[str, Place]]:
-    """Statements of the hooks that run in every layer of a phase."""
+def _in_layers(method: t.Method, phase: str) -> Iterator[tuple[Turn, Place]]:
+    """Statements of the hooks that run in every layer of a phase, each with its turn within a layer."""
     for hook in method.of(t.Hook):
         for ident in hook.names:
             entry = names.HOOKS.get(ident.text)
             if entry is not None and entry.per == "layer" and phase in entry.phases:
-                yield from ((ident.text, place) for place in places(hook))
+                yield from (((_ORDER[ident.text], place.stmt.span.start), place) for place in places(hook))
 
 
-def _writes(stmt: t.Stmt, state: t.State) -> Iterator[t.Ref]:
-    if isinstance(stmt, t.Assign) and stmt.target.name.text == state.target.name.text:
-        yield stmt.target
+def _writes(stmt: t.Stmt, state: t.State) -> list[t.Ref]:
+    is_update = isinstance(stmt, t.Assign) and stmt.target.name.text == state.target.name.text
+    return [stmt.target] if is_update else []
 
 
 def _reads(ctx: Context, stmt: t.Stmt, state: t.State) -> Iterator[t.Ref]:
@@ -88,11 +89,10 @@ def _reads(ctx: Context, stmt: t.Stmt, state: t.State) -> Iterator[t.Ref]:
             yield ref
 
 
-def _layers_of(ctx: Context, place: Place, known: Mapping[str, Value]) -> frozenset[int]:
+def _layers_of(ctx: Context, place: Place, layers: list[dict[str, Value]]) -> frozenset[int]:
     """The layers where a statement may run: static conditions decide, dynamic ones may hold."""
     static = [condition for condition in place.conditions if _is_static(ctx, condition)]
-    layers = range(_layer_count(ctx))
-    return frozenset(layer for layer in layers if all(evaluate(one, {**known, "layer": layer}) for one in static))
+    return frozenset(index for index, known in enumerate(layers) if all(evaluate(one, known) for one in static))
 
 
 def _is_static(ctx: Context, condition: t.Expr) -> bool:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from sparsec.diagnostics import Fix, Severity
 from sparsec.dsl import tree as t
 from sparsec.dsl.context import Context
+from sparsec.dsl.cost import names_page, quadratic_entries, slow_statements
 from sparsec.dsl.defaults import default_values
-from sparsec.dsl.paths import conditions_of, text_of
+from sparsec.dsl.paths import all_places, conditions_of, references, text_of
 from sparsec.dsl.sizes import member_domain
 from sparsec.dsl.static import provably_leq
 
@@ -25,6 +26,8 @@ def check_lints(ctx: Context) -> None:
     """Report every W8xx finding of the method."""
     _check_unused(ctx)
     _check_context(ctx)
+    _check_allowance(ctx)
+    _check_attended(ctx)
     for node in t.walk(ctx.method):
         if isinstance(node, t.Reduce) and node.op.text in ("top", "bottom"):
             _check_monotone(ctx, node)
@@ -51,14 +54,22 @@ def _check_unused(ctx: Context) -> None:
         if kind is None or ident is None or ident.text in used:
             continue
         if isinstance(item, t.Param):
-            if ident.text != "page_size":  # it sets the size of pages without being read
-                _warn(ctx, "W801", ident, f"param `{ident}` has no effect: nothing reads it", "use it or remove it")
+            _check_unused_param(ctx, ident)
         else:
             _warn(ctx, "W803", ident, f"{kind} `{ident}` has no effect: nothing reads it", "use it or remove it")
     for node in t.walk(ctx.method):
         if isinstance(node, t.Let) and node.target.name.text not in used:
             name = node.target.name
             _warn(ctx, "W802", name, f"`{name}` is defined but nothing reads it", "use it or remove it")
+
+
+def _check_unused_param(ctx: Context, ident: t.Ident) -> None:
+    """A page size needs no reader where pages have a meaning."""
+    if ident.text != "page_size":
+        _warn(ctx, "W801", ident, f"param `{ident}` has no effect: nothing reads it", "use it or remove it")
+    elif not any(names_page(ctx, node) for node in t.walk(ctx.method)):
+        message = "param `page_size` changes no result of this method"
+        _warn(ctx, "W801", ident, message, "write `schedule { page_size = ... }`: a matter of speed alone")
 
 
 def _declared(item: t.Item) -> t.Ident | None:
@@ -83,6 +94,23 @@ def _used_names(ctx: Context) -> set[str]:
     return used
 
 
+def _check_allowance(ctx: Context) -> None:
+    entries = quadratic_entries(ctx)
+    if entries and next(slow_statements(ctx), None) is None:
+        message = "`allow_quadratic` has no effect: no decode hook costs more than attention"
+        _warn(ctx, "W809", entries[0], message, "remove it, so that a later change is noticed")
+
+
+def _check_attended(ctx: Context) -> None:
+    if any(isinstance(place.stmt, t.Attend) for place in all_places(ctx.method)):
+        return
+    for ensure in ctx.method.of(t.Ensure):
+        read = next((ref for ref in references(ensure) if ref.name.text == "attended"), None)
+        if read is not None:
+            message = "this property is never tested: it speaks of `attended`, and no hook of this method has an `attend`"
+            _warn(ctx, "W810", read, message, "speak of `kept`, or remove the property")
+
+
 # ---- params and the model ------------------------------------------------------------------------
 
 
@@ -105,10 +133,16 @@ def _check_monotone(ctx: Context, ranking: t.Reduce) -> None:
     score = ranking.args[0]
     inner = _undone(ctx, ranking, score)
     if inner is not None:
-        word = f"`{score.op.text}`" if isinstance(score, t.Reduce) else f"`{score.name.text}`" if isinstance(score, t.Call) else "a constant"
-        message = f"{word} does not change the order, so `{ranking.op.text}` chooses the same without it"
+        message = f"{_transform(score)} does not change the order, so `{ranking.op.text}` chooses the same without it"
         replacement = text_of(inner, ctx)
         _warn(ctx, "W804", score, message, f"rank `{replacement}`", (Fix(score.span, replacement),))
+
+
+def _transform(score: t.Expr) -> str:
+    match score:
+        case t.Reduce(op=name) | t.Call(name=name):
+            return f"`{name.text}`"
+    return "a constant"
 
 
 def _undone(ctx: Context, ranking: t.Reduce, score: t.Expr) -> t.Expr | None:
@@ -162,7 +196,8 @@ def _check_then(ctx: Context, ranking: t.Ranking) -> None:
 def _takes_nothing(ctx: Context, ranking: t.Ranking, index: int) -> str | None:
     before, upto = ranking.steps[index - 1], ranking.upto
     if _takes_all(before):
-        return f"`{text_of(before, ctx)}` takes all that fits" if index > 1 else f"`{text_of(before, ctx)}` is every row already"
+        reason = "takes all that fits" if index > 1 else "is every row already"
+        return f"`{text_of(before, ctx)}` {reason}"
     if index > 1 or upto is None or member_domain(ranking.steps[-1], ctx) != "token":
         return None
     joint = len(ctx.type_of(ranking.steps[-1]).base) > 1

@@ -57,10 +57,33 @@ def conditions_of(hook: t.Hook) -> Iterator[t.Expr]:
 
 
 def exclusive(one: Place, other: Place, ctx: Context) -> bool:
-    """True where the two statements can never both run in one layer and step."""
+    """True where the two statements can never both run in one layer and step.
+
+    The arms of one branch always are. Of other conditions only those count that the first statement cannot change.
+    """
     ones = [part for condition in one.conditions for part in conjuncts(condition)]
     others = [part for condition in other.conditions for part in conjuncts(condition)]
-    return any(_denies(left, right, ctx) for left in ones for right in others)
+    return any(
+        _are_arms(left, right) or (_denies(left, right, ctx) and not _changes(one.stmt, left, ctx))
+        for left in ones
+        for right in others
+    )
+
+
+def _are_arms(left: t.Expr, right: t.Expr) -> bool:
+    return any(isinstance(a, t.Unary) and a.op == "not" and a.operand is b for a, b in ((left, right), (right, left)))
+
+
+def _changes(stmt: t.Stmt, condition: t.Expr, ctx: Context) -> bool:
+    """May a condition have another value after the statement? An eviction changes `len`, an update its states."""
+    for node in t.walk(condition):
+        symbol = ctx.symbol_of(node) if isinstance(node, t.Ref) else None
+        if symbol is not None and symbol.kind == "state":
+            return True
+        counts = isinstance(node, t.Ref) and node.name.text == "len" or isinstance(node, t.Call) and node.name.text == "rows"
+        if counts and isinstance(stmt, t.Evict | t.Move):
+            return True
+    return False
 
 
 def conjuncts(condition: t.Expr) -> Iterator[t.Expr]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from difflib import get_close_matches
+from itertools import islice
 
 from sparsec.diagnostics import Fix
 from sparsec.dsl import names
@@ -19,6 +20,7 @@ from sparsec.dsl.sizes import PAGE, member_domain
 from sparsec.dsl.visibility import holds_own, lacks_own
 from sparsec.dsl.zones import check_zones
 
+_SUSPECTS = 8
 _SUMMARY_READS = frozenset({"K", "V", "K_raw", "KV_raw", "pos"})
 
 
@@ -69,10 +71,10 @@ def _check_attend(ctx: Context, stmt: t.Attend, newest: str | None) -> None:
 def _check_state_use(ctx: Context) -> None:
     written = {p.stmt.target.name.text for p in all_places(ctx.method) if isinstance(p.stmt, t.Assign)}
     read = set(_names_read(ctx.method))
-    unknown = {ref.name.text for ref in references(ctx.method) if ctx.symbol_of(ref) is None}
+    unknown = _unknown_names(ctx)
     for state in ctx.method.of(t.State):
         name = state.target.name.text
-        if get_close_matches(name, unknown - {name}, n=1):
+        if get_close_matches(name, unknown, n=1):
             continue  # an unknown name may have meant this state, and is reported
         if name not in written:
             message = f"state `{name}` is never updated: it stays {text_of(state.initial, ctx)}"
@@ -80,6 +82,13 @@ def _check_state_use(ctx: Context) -> None:
         if name not in read:
             message = f"state `{name}` is updated but nothing reads it" if name in written else f"state `{name}` is never read"
             ctx.report("S603", state.target, message, "read it in a set, an `evict` or an `ensure`, or remove it")
+
+
+def _unknown_names(ctx: Context) -> list[str]:
+    """The first names that did not resolve: each has been reported, and may have meant a state."""
+    loose = (ref.name.text for ref in references(ctx.method) if ctx.symbol_of(ref) is None)
+    known = {*ctx.symbols, *ctx.letters, *ctx.lets}
+    return list(islice(dict.fromkeys(name for name in loose if name not in known), _SUSPECTS))
 
 
 def _names_read(method: t.Method) -> Iterator[str]:
@@ -129,7 +138,8 @@ def _check_summary(ctx: Context, summary: t.Summary) -> None:
         name, symbol = ref.name.text, ctx.symbol_of(ref)
         if symbol is None or name in _SUMMARY_READS:
             continue
-        if symbol.kind in ("state", "summary", "let", "store") or name in names.TENSORS:
+        is_changing = symbol.kind == "fact" and not names.FACTS[name].static
+        if symbol.kind in ("state", "summary", "store", "tensor") or is_changing:
             message = f"summary `{summary.target.name}` reads `{name}`, but may read K, V, K_raw and pos only"
             helps = "write out its equation here" if symbol.kind == "summary" else "keep it in a `state` that a hook updates"
             ctx.report("S610", ref, message, helps)

@@ -1,7 +1,7 @@
 """S4xx: what sets hold, how finely they are told apart, and whether a ranking fits its bound.
 
-Whether two sets can be combined at all is a question of types (S212). Proofs go over the ranges of params (`static.py`) and the bounds of sets (`sizes.py`). Moves into zones that store
-blocks are in `blocks.py`; whether a set is needed at all is a lint.
+Whether two sets can be combined at all is a question of types (S212). Proofs go over the ranges of params
+(`static.py`) and the bounds of sets (`sizes.py`); moves into zones that store blocks are in `blocks.py`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def _check_per_head(ctx: Context, rows: t.Expr, verb: str) -> None:
         return
     letter, domain = _first_letter(ctx, rows, extra)
     message = f"this set differs per {_EACH.get(domain, domain)} (`{letter}`), but rows are stored once per KV head"
-    ctx.report("S402", rows, message, f"reduce it over `{letter}` before ranking, e.g. `max[{letter}](...)`; `{verb}` takes one set per KV head")
+    helps = f"reduce it over `{letter}` before ranking, e.g. `max[{letter}](...)`; `{verb}` takes one set per KV head"
+    ctx.report("S402", rows, message, helps)
 
 
 def _check_per_query(ctx: Context, rows: t.Expr) -> None:
@@ -141,8 +142,16 @@ def _check_fit(ctx: Context, ranking: t.Ranking, given: tuple[t.Expr, ...]) -> N
     if not all(_fits(ctx, form, upto, joint, given) for form in forms):
         noun, whole = plural(unit), " over all heads" if joint else ""
         message = f"`{first}` is always kept, but its {noun}{whole} do not provably fit `upto {text_of(upto, ctx)}`"
-        helps = "narrow the range of a param by the other (`in 0..budget`), or raise the bound with `max`"
-        ctx.report("S404", ranking.steps[0], message, helps)
+        ctx.report("S404", ranking.steps[0], message, _fit_help(ctx, forms, upto))
+
+
+def _fit_help(ctx: Context, forms: tuple[t.Expr, ...], upto: t.Expr) -> str:
+    """Names the param whose range is too wide, where the size is that param and the bound is another."""
+    symbol = ctx.symbol_of(forms[0]) if len(forms) == 1 and isinstance(forms[0], t.Ref) else None
+    if symbol is not None and isinstance(symbol.item, t.Param) and isinstance(upto, t.Ref):
+        low = text_of(symbol.item.bound.low, ctx) if symbol.item.bound is not None else "0"
+        return f"end its range there: `param {symbol.name}: {symbol.item.unit} in {low}..{upto.name} = ...`"
+    return "narrow the ranges of the params, or raise the bound: `upto max(N, ...)`"
 
 
 def _joint(ctx: Context, last: t.Expr) -> list[str]:

@@ -31,7 +31,8 @@ def check_zones(ctx: Context) -> None:
 
 def _check_first(ctx: Context, zone: t.Zone) -> None:
     for store, block in block_stores(zone, ctx):
-        message = f"`{zone.name}` receives new rows one by one, but `{store.target.name}` packs blocks of {text_of(block, ctx)} rows"
+        length = text_of(block, ctx)
+        message = f"`{zone.name}` receives new rows one by one, but `{store.target.name}` packs blocks of {length} rows"
         ctx.report("S609", store, message, "declare a raw zone before it, and move whole blocks from there")
 
 
@@ -66,20 +67,23 @@ def _decode_help(part: str, whole: bool) -> str:
 def _check_position_rule(ctx: Context, zones: tuple[t.Zone, ...]) -> None:
     rules = [(zone, *_position_rule(zone)) for zone in zones]
     for zone, rule, where in rules[1:]:
-        first = rules[0]
-        if rule != first[1]:
-            message = f"zone `{zone.name}` reads keys at {_rule_text(ctx, rule)}, but zone `{first[0].name}` at {_rule_text(ctx, first[1])}"
+        first, first_rule, _ = rules[0]
+        if set(rule) != set(first_rule):
+            ours, theirs = _words(ctx, rule), _words(ctx, first_rule)
+            message = f"zone `{zone.name}` reads keys at {ours}, but zone `{first.name}` at {theirs}"
             ctx.report("S606", where, message, "all zones of a method use one position rule: decode both alike")
 
 
-def _position_rule(zone: t.Zone) -> tuple[t.Expr, t.Node]:
-    """The position that keys are rotated to, and where the zone says so; `pos[t]` unless it re-rotates."""
+def _position_rule(zone: t.Zone) -> tuple[tuple[t.Expr, ...], t.Node]:
+    """The positions that keys are rotated to, and where the zone says so; `pos[t]` unless it rotates them itself."""
     for decode in zone.decodes:
-        value = decode.value
-        if decode.target.name.text == "K" and isinstance(value, t.Call) and value.name.text == "rope" and len(value.args) == 2:
-            return value.args[1], value
-    return _BY_POS, zone.name
+        if decode.target.name.text == "K":
+            ropes = [node for node in t.walk(decode.value) if isinstance(node, t.Call) and node.name.text == "rope"]
+            found = tuple(rope.args[1] for rope in ropes if len(rope.args) == 2)
+            if found:
+                return found, ropes[0]
+    return (_BY_POS,), zone.name
 
 
-def _rule_text(ctx: Context, rule: t.Expr) -> str:
-    return "`pos[t]`" if rule is _BY_POS else f"`{text_of(rule, ctx)}`"
+def _words(ctx: Context, rule: tuple[t.Expr, ...]) -> str:
+    return " or ".join("`pos[t]`" if part is _BY_POS else f"`{text_of(part, ctx)}`" for part in rule)
