@@ -298,19 +298,27 @@ class CacheManager:
         streams = {storage.row_stream.name: storage.row_stream.pages_wanted(sequence.rows + batch.tokens)}
         if len(storage.zone_names) == 1:
             return streams
-        after = np.empty((len(storage.zone_names), 2, storage.layers, 1), dtype=np.int64)
-        for layer in range(storage.layers):
-            counts = sequence.counts(layer, batch.tokens, storage.newest_zone, batch.steps[row], batch.prompt_done)
-            counts = self.counts_after_hooks(counts, batch.phase, layer, sequence.params)
-            for z, zone in enumerate(storage.zone_names):
-                after[z, :, layer, 0] = [counts.rows[zone, part] for part in PARTS]
-        for z, zone in enumerate(storage.zone_names):
-            for p, part in enumerate(PARTS):
+        after = self._zones_after(sequence, batch, row)
+        for zone in storage.zone_names:
+            for part in PARTS:
                 now = sequence.zone_rows[zone, part] + (batch.tokens if zone == storage.newest_zone else 0)
                 stream = storage.stream_of(zone, part)
-                pages = stream.pages_wanted(np.maximum(now, after[z, p]))
+                pages = stream.pages_wanted(np.maximum(now, after[zone, part]))
                 streams[stream.name] = np.maximum(streams.get(stream.name, 0), pages)
         return streams
+
+    def _zones_after(self, sequence: Sequence, batch: StepBatch, row: int) -> dict[tuple[str, str], np.ndarray]:
+        """Rows [layer, kv_head] in each zone after the step's hooks; one host evaluation where heads or layers hold equal counts."""
+        storage, scope = self.storage, self.LAYOUT.scope
+        after = {key: np.zeros_like(held) for key, held in sequence.zone_rows.items()}
+        for layer in range(1 if scope == "shared" else storage.layers):
+            for head in range(storage.heads if scope == "head" else 1):
+                where = (slice(None) if scope == "shared" else layer, head if scope == "head" else slice(None))
+                counts = sequence.counts((layer, head), batch.tokens, storage.newest_zone, batch.steps[row], batch.prompt_done)
+                counts = self.counts_after_hooks(counts, batch.phase, layer, sequence.params)
+                for key, held in after.items():
+                    held[where] = counts.rows[key]
+        return after
 
     def _counts_after(self, residents: list[Resident], row: int) -> tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]:
         rows = np.stack([resident.rows[row] for resident in residents])

@@ -122,7 +122,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the host knows of one request in one layer: rows held per KV head (in head scope: the average over heads, rounded up).
+    """What the host knows of one request in one layer: rows held per KV head (in head scope: of one head, or on average).
 
     rows[zone, part]: those whose part lies in the zone. Rows that the step brings are included.
     """

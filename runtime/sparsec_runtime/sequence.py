@@ -35,15 +35,8 @@ class Sequence:
         assert len(positions) <= slots, f"{len(positions)} queries asked for, {slots} kept"
         return self.ring[layer, positions % slots]
 
-    def counts(self, layer: int, new: int, newest: str, steps: int, prompt_done: bool) -> Counts:
-        """The layer's counts with `new` rows added, as the host arithmetic of hooks sees them."""
-        rows = {
-            (zone, part): _average(held[layer]) + (new if zone == newest else 0) for (zone, part), held in self.zone_rows.items()
-        }
-        before = 0 if self.prompt_rows is None else _average(self.prompt_rows[layer])
-        return Counts(_average(self.rows[layer]) + new, rows, before, steps, prompt_done)
-
-
-def _average(rows: np.ndarray) -> int:
-    """Rows per head, rounded up where heads differ."""
-    return int(-(-int(rows.sum()) // len(rows)))
+    def counts(self, place: tuple[int, int], new: int, newest: str, steps: int, prompt_done: bool) -> Counts:
+        """The counts of one (layer, KV head) with `new` rows added, as the host arithmetic of hooks sees them."""
+        rows = {(zone, part): int(held[place]) + (new if zone == newest else 0) for (zone, part), held in self.zone_rows.items()}
+        before = 0 if self.prompt_rows is None else int(self.prompt_rows[place])
+        return Counts(int(self.rows[place]) + new, rows, before, steps, prompt_done)

@@ -25,8 +25,8 @@ def masked_mean(x: Tensor, mask: Tensor | None, dims: Dims) -> Tensor:
     """Mean over members; of none: 0."""
     if mask is None:
         return x.mean(dims)
-    members = count(mask.expand(torch.broadcast_shapes(x.shape, mask.shape)), dims)
-    return masked_sum(x, mask, dims) / members.clamp(min=1).to(x.dtype)
+    x, mask = torch.broadcast_tensors(x, mask)
+    return masked_sum(x, mask, dims) / count(mask, dims).clamp(min=1).to(x.dtype)
 
 
 def masked_max(x: Tensor, mask: Tensor | None, dims: Dims) -> Tensor:
