@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 
@@ -19,16 +20,24 @@ from sparsec.reference import Program
 from sparsec.reference.program import Unsupported
 from sparsec.reference.storage import MissingInput
 from sparsec.reference.values import Scalar
+from sparsec.verify.compare import Difference
+from sparsec.verify.compiled import NotCompiled, compile_method
 from sparsec.verify.ensures import prepared
+from sparsec.verify.machine import Machine
 from sparsec.verify.oracle import Run, interpret
-from sparsec.verify.params import Range
+from sparsec.verify.params import Range, draw
 from sparsec.verify.property import Violation
 from sparsec.verify.ranges import facts_of, range_of
 from sparsec.verify.report import Where
+from sparsec.verify.spec import statements
 from sparsec.verify.traces import Inputs, Shape
+from sparsec_runtime.cache import CacheManager
 
 # What a run may end in when a method meets numbers that it was not made for: reported with the trace, like any other violation.
 RUN_FAILURES = (AssertionError, RuntimeError, ValueError, IndexError, KeyError, ArithmeticError, MissingInput)
+
+
+LONGEST_PROMPT = 4096  # a chunk that holds every prompt
 
 
 class Crash(Exception):
@@ -39,8 +48,11 @@ class Crash(Exception):
         self.target, self.inputs, self.chunk, self.line = target, inputs, chunk, line
 
 
-class NotInterpreted(Exception):
-    """The oracle does not know a construct of the method: properties that need it are skipped, and say so."""
+Result = TypeVar("Result")
+
+
+class NotRunnable(Exception):
+    """The oracle or the target does not know a construct of the method: properties that need it are skipped, and say so."""
 
 
 @dataclass(eq=False)
@@ -53,11 +65,12 @@ class Case:
     shape: Shape
     params: dict[str, Scalar]
     chunk: int
+    pinned: frozenset[str] = frozenset()
     traces: tuple[Inputs, ...] = ()
     _runs: dict[tuple, Run] = field(default_factory=dict)
 
     @classmethod
-    def build(cls, checked: Checked, seed: int, shape: Shape, params: dict[str, Scalar], chunk: int) -> Case | None:
+    def build(cls, checked: Checked, seed: int, shape: Shape, params: dict[str, Scalar], chunk: int, pinned: frozenset[str]) -> Case | None:
         """None if the method refuses these params for this model."""
         static = {name: _static(params[name]) for name in static_params(checked.method)}
         facts = {name: value for name, value in facts_of(shape, chunk).items() if name != "chunk"}
@@ -65,7 +78,7 @@ class Case:
             specialised = check(specialise(checked, static), checked.source, facts, strict=False)
         except SpecError:
             return None
-        return cls(checked, specialised, seed, shape, params, chunk)
+        return cls(checked, specialised, seed, shape, params, chunk, pinned)
 
     def with_traces(self, traces: tuple[Inputs, ...]) -> Case:
         return replace(self, traces=traces, _runs={})
@@ -77,7 +90,7 @@ class Case:
             legal = range_of(self._param(name), self.method, params, self.facts)
             value = sizes.get(name, self.params[name])
             params[name] = value if legal.holds(value) else legal.default
-        return Case.build(self.checked, self.seed, self.shape, params, self.chunk)
+        return Case.build(self.checked, self.seed, self.shape, params, self.chunk, self.pinned)
 
     # ---- the method ------------------------------------------------------------------------
 
@@ -124,9 +137,40 @@ class Case:
         size = self.chunk if chunk == -1 else chunk
         return self._once(("reference", id(inputs), size), inputs, size, lambda: interpret(self._program, inputs, size))
 
+    def torch(self, inputs: Inputs, chunk: int | None = -1) -> Run:
+        """The run of the generated manager, alone on a fresh machine."""
+        size = self.chunk if chunk == -1 else chunk
+        return self._once(("torch", id(inputs), size), inputs, size, lambda: self.machine(size).run(inputs, self.request_params))
+
     def run(self, target: str, inputs: Inputs, chunk: int | None = -1) -> Run:
-        assert target == "reference", f"no target '{target}'"
-        return self.reference(inputs, chunk)
+        return {"reference": self.reference, "torch": self.torch}[target](inputs, chunk)
+
+    def machine(self, chunk: int | None = -1) -> Machine:
+        """A fresh machine with the generated manager."""
+        size = self.chunk if chunk == -1 else chunk
+        return Machine(self._compiled[0], self.shape, size or LONGEST_PROMPT)
+
+    @property
+    def request_params(self) -> dict[str, Scalar]:
+        """The values of the params that a request gives."""
+        return self._compiled[1]
+
+    @cached_property
+    def _compiled(self) -> tuple[type[CacheManager], dict[str, Scalar]]:
+        try:
+            return compile_method(self.checked.source, self.params, self.facts)
+        except NotCompiled as unknown:
+            raise NotRunnable(str(unknown)) from unknown
+
+    def variant(self, number: int) -> dict[str, Scalar]:
+        """Other values of the params that a request may give, legal beside the static ones."""
+        values: dict[str, Scalar] = {}
+        for name in self.units:
+            legal = range_of(self._param(name), self.method, values, self.facts)
+            fixed = name not in self.request_params or name in self.pinned
+            value = self.params[name] if fixed else draw(name, legal, self.seed, self.shape.layers, 1000 + number)
+            values[name] = value if legal.holds(value) else self.params[name]
+        return {name: values[name] for name in self.request_params}
 
     def stable(self, inputs: Inputs, chunk: int | None = -1) -> bool:
         """Whether noise of the size of rounding leaves all choices as they are."""
@@ -145,20 +189,32 @@ class Case:
 
     def _once(self, key: tuple, inputs: Inputs, chunk: int | None, make: Callable[[], Run]) -> Run:
         if key not in self._runs:
-            try:
-                self._runs[key] = make()
-            except Unsupported as unknown:
-                raise NotInterpreted(str(unknown)) from unknown
-            except RUN_FAILURES as error:
-                raise Crash(key[0], inputs, chunk, error) from error
+            self._runs[key] = self.guarded(key[0], inputs, make, chunk)
         return self._runs[key]
 
+    def guarded(self, target: str, inputs: Inputs, run: Callable[[], Result], chunk: int | None = None) -> Result:
+        """The result of a run, or why there is none: NotRunnable or Crash."""
+        try:
+            return run()
+        except Unsupported as unknown:
+            raise NotRunnable(str(unknown)) from unknown
+        except RUN_FAILURES as error:
+            raise Crash(target, inputs, chunk, error) from error
+
     # ---- reports ---------------------------------------------------------------------------
+
+    def line_of(self, found: Difference) -> int | None:
+        """The statement most likely behind a difference: what chose rows, or the first that acts at all."""
+        kinds = (t.Evict, t.Attend, t.Move) if found.choice else (t.Assign, t.Move, t.Evict, t.Attend)
+        for kind in kinds:
+            for stmt in statements(self.special, kind):
+                return stmt.span.line
+        return None
 
     def where(self, found: Violation) -> Where:
         inputs = found.inputs
         return Where(
-            str(self.shape), self.params, inputs.kind, inputs.prompt_len, inputs.new, found.chunk or self.chunk,
+            str(self.shape), found.params or self.params, inputs.kind, inputs.prompt_len, inputs.new, found.chunk or self.chunk,
             found.step, found.layer, found.head,
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sparsec.reference.values import Scalar
 from sparsec.verify.traces import Inputs
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class Violation:
     head: int | None = None
     line: int | None = None
     chunk: int | None = None
+    params: dict[str, Scalar] | None = None  # where they are not the case's own
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sparsec.verify.case import Case, Crash, NotInterpreted
+from sparsec.verify.case import Case, Crash, NotRunnable
 from sparsec.verify.properties import properties_of
 from sparsec.verify.property import Property, Untried, Violation
 from sparsec.verify.report import Outcome, Status, Where
@@ -64,7 +64,7 @@ def _findings(one: Property, case: Case) -> list[Violation | Untried]:
                 break
     except Crash as crash:
         found.append(Violation(f"the {crash.target} run failed: {crash}", crash.inputs, line=crash.line, chunk=crash.chunk))
-    except NotInterpreted as unknown:
+    except NotRunnable as unknown:
         found.extend(Untried(str(unknown)) for _ in range(len(case.traces) - len(found)))
     return found
 

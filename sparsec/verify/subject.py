@@ -20,7 +20,8 @@ from sparsec.verify.traces import KINDS, Inputs, Shape, make_inputs
 
 LONGEST = 96  # prompt tokens
 ATTEMPTS = 20  # draws until the params fit each other and the model
-NEW = (6, 26)
+NEW = (6, 20)  # decode steps
+LONGEST_DECODE = 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Subject:
             shape = _shape(rng, self.method)
             chunk = rng.choice((4, 7, 16, 32))
             params = self._params(seed, shape, chunk, attempt)
-            case = Case.build(self.checked, seed, shape, params, chunk)
+            case = Case.build(self.checked, seed, shape, params, chunk, frozenset(self.pinned))
             if case is not None:
                 return case.with_traces(self._traces(rng, case))
         raise CommandError(f"no legal params for seed {seed} in {ATTEMPTS} draws: fix some with --param")
@@ -74,16 +75,24 @@ class Subject:
         return values
 
     def _traces(self, rng: Random, case: Case) -> tuple[Inputs, ...]:
-        """Three sequences of unequal lengths: a short one, one at a threshold of the method, one well above all of them."""
-        thresholds = sorted({size for size in case.sizes.values() if 0 < size <= LONGEST}) or [16]
+        """Three sequences of unequal lengths: a short one, one at a threshold of the method, one well above all of them.
+
+        The last decodes for longer than the largest threshold that fits, so that bursts and flushes happen.
+        """
+        thresholds = sorted({size for size in case.sizes.values() if 2 < size <= LONGEST}) or [16]
         at = rng.choice(thresholds) + rng.choice((-1, 0, 1))
-        longest = min(LONGEST, 2 * max(thresholds) + rng.randint(8, 40))
-        lengths = (rng.choice((1, 1, 2, 3)), min(LONGEST, max(1, at)), longest)
+        longest = min(LONGEST, 2 * thresholds[-1] + rng.randint(8, 40))
+        short_steps = [size for size in thresholds if size <= LONGEST_DECODE] or [LONGEST_DECODE]
+        plan = (
+            (rng.choice((1, 1, 2, 3)), rng.randint(*NEW)),
+            (min(LONGEST, max(1, at)), rng.randint(*NEW)),
+            (longest, min(LONGEST_DECODE, short_steps[-1]) + rng.randint(2, 6)),
+        )
         kinds = list(KINDS)
         rng.shuffle(kinds)
         return tuple(
-            make_inputs(case.shape, kind, length, rng.randint(*NEW), seed=1000 * case.seed + number)
-            for number, (kind, length) in enumerate(zip(kinds, lengths))
+            make_inputs(case.shape, kind, prompt_len, new, seed=1000 * case.seed + number)
+            for number, (kind, (prompt_len, new)) in enumerate(zip(kinds, plan))
         )
 
 

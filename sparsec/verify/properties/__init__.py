@@ -1,16 +1,37 @@
-"""The properties that the verifier tests for every method, one module each."""
+"""The properties that the verifier tests for every method: what the language promises, then what its author promises."""
 
 from __future__ import annotations
 
 from sparsec.dsl import tree as t
-from sparsec.verify.properties import codec_bound, dense_limit, ensures, invariant_chunks, self_visibility
+from sparsec.verify.properties import (
+    accounting,
+    batch_equals_single,
+    codec_bound,
+    dense_limit,
+    ensures,
+    equal_targets,
+    invariant_chunks,
+    repeatable,
+    rows_follow,
+    self_visibility,
+)
 from sparsec.verify.property import Property
 
 BUILT_IN = (
-    dense_limit.PROPERTY,
-    invariant_chunks.PROPERTY,
-    self_visibility.PROPERTY,
+    *dense_limit.PROPERTIES,
+    *invariant_chunks.PROPERTIES,
+    *self_visibility.PROPERTIES,
     codec_bound.PROPERTY,
+    equal_targets.PROPERTY,
+    batch_equals_single.PROPERTY,
+    repeatable.PREEMPTION,
+    repeatable.ROLLBACK,
+    repeatable.PLACEMENT,
+    repeatable.NO_LEAK,
+    rows_follow.POSITIONS,
+    rows_follow.PAYLOAD,
+    accounting.SLOTS,
+    accounting.BYTES,
 )
 
 

@@ -7,6 +7,7 @@ ratio may be a share of the rows: those are tried too, one by one, before the pr
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
@@ -36,7 +37,7 @@ def _skip(case: Case) -> str | None:
     return None
 
 
-def check_on(case: Case, target: str) -> Found:
+def check_on(target: str, case: Case) -> Found:
     for inputs in case.traces:
         failures = []
         for sizes in _settings(case, inputs.tokens):
@@ -99,4 +100,4 @@ def _line(case: Case, step: object, layer: int) -> int | None:
     return None
 
 
-PROPERTY = Property("dense limit", "reference", lambda case: check_on(case, "reference"), _skip)
+PROPERTIES = tuple(Property("dense limit", target, partial(check_on, target), _skip) for target in ("reference", "torch"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from sparsec.dsl import tree as t
@@ -20,23 +22,23 @@ def _skip(case: Case) -> str | None:
     return None
 
 
-def _check(case: Case) -> Found:
+def _check(target: str, case: Case) -> Found:
     for inputs in case.traces:
         short = inputs.first(inputs.prompt_len + DECODE_STEPS)
         if inputs.prompt_len == 1:
             yield Untried("a prompt of one token has one chunking")
             continue
-        whole = case.reference(short, None).steps
+        whole = case.run(target, short, None).steps
         found = None
         for chunk in (size for size in CHUNKS if size < inputs.prompt_len):
-            found = found or _difference(case, short, whole, chunk)
+            found = found or _difference(target, case, short, whole, chunk)
         if found is None:
             continue
         yield found if case.stable(short) else Untried("two rows tie within rounding")
 
 
-def _difference(case: Case, inputs: Inputs, whole: list[Step], chunk: int) -> Violation | None:
-    for number, (one, other) in enumerate(zip(whole, case.reference(inputs, chunk).steps, strict=True)):
+def _difference(target: str, case: Case, inputs: Inputs, whole: list[Step], chunk: int) -> Violation | None:
+    for number, (one, other) in enumerate(zip(whole, case.run(target, inputs, chunk).steps, strict=True)):
         for layer, (kept, also) in enumerate(zip(one.kept, other.kept, strict=True)):
             if not torch.equal(kept, also):
                 head = int((kept != also).any(1).nonzero()[0])
@@ -55,4 +57,4 @@ def _list(rows: list[int]) -> str:
     return ", ".join(map(str, rows[:6])) + (", ..." if len(rows) > 6 else "")
 
 
-PROPERTY = Property("invariant chunks", "reference", _check, _skip)
+PROPERTIES = tuple(Property("invariant chunks", target, partial(_check, target), _skip) for target in ("reference", "torch"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from sparsec.dsl import tree as t
@@ -15,7 +17,7 @@ def _skip(case: Case) -> str | None:
     return "an `attend blind` may miss the query's own row" if is_blind(case.special) else None
 
 
-def check_on(case: Case, target: str) -> Found:
+def check_on(target: str, case: Case) -> Found:
     for inputs in case.traces:
         found = _missing(case, inputs, target)
         if found is not None:
@@ -40,4 +42,4 @@ def _line(case: Case) -> int | None:
     return found[0].span.line if found else None
 
 
-PROPERTY = Property("self-visibility", "reference", lambda case: check_on(case, "reference"), _skip)
+PROPERTIES = tuple(Property("self-visibility", target, partial(check_on, target), _skip) for target in ("reference", "torch"))

@@ -1,0 +1,24 @@
+"""The generated code does what the oracle does: the same rows kept and read, the same zones, states and outputs, on the same traces."""
+
+from __future__ import annotations
+
+from sparsec.verify.case import Case
+from sparsec.verify.compare import first_difference
+from sparsec.verify.property import Found, Property, Untried, Violation
+
+TOLERANCE = 5e-5  # float32 in another order, through sums over a hundred tokens
+
+
+def _check(case: Case) -> Found:
+    for inputs in case.traces:
+        found = first_difference(case.reference(inputs).steps, case.torch(inputs).steps, TOLERANCE)
+        if found is None:
+            continue
+        if found.choice and not case.stable(inputs):
+            yield Untried("two rows tie within rounding")
+            continue
+        line = case.line_of(found)
+        yield Violation(f"the torch target does not do what the oracle does: {found.what}", inputs, found.step, found.layer, found.head, line)
+
+
+PROPERTY = Property("interpreter equals target", "torch", _check)
