@@ -1,0 +1,76 @@
+"""Static params become values, and what they decide disappears."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparsec.diagnostics import Source
+from sparsec.dsl import tree as t
+from sparsec.dsl.parser import parse
+from sparsec.dsl.source import load_source
+from sparsec.dsl.specialise import static_params
+from sparsec.graph.text import text
+from sparsec.pipeline import Compilation
+
+
+def method_of(body: str) -> t.Method:
+    return parse(Source("mine.sparse", f"sparse 1\nmethod mine {{\n{body}\n}}\n")).method
+
+
+def special(name: str, **params: object) -> t.Method:
+    return Compilation.load(name, params).special.method
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("snapkv", {"kernel", "pooling", "reduce", "heads"}),
+        ("quest", {"page_size", "dense", "heads", "open"}),
+        ("kivi", {"k_bits", "v_bits", "block", "flush"}),
+        ("dense", set()),
+    ],
+)
+def test_the_params_that_decide_what_is_compiled_are_static(name: str, expected: set[str]) -> None:
+    assert expected <= static_params(parse(load_source(name)).method)
+    assert not static_params(parse(load_source(name)).method) & {"budget", "window", "residual", "min_pages"}
+
+
+def test_a_default_of_a_static_param_makes_its_params_static() -> None:
+    body = "param base: int in 1.. = 4\nparam k_bits: bits in {2, 4} = base\nparam other: int in 1.. = base"
+    assert static_params(method_of(body)) == {"base", "k_bits"}
+
+
+def test_a_choice_leaves_one_branch_of_where() -> None:
+    let = next(node for node in t.walk(special("snapkv", reduce="max")) if isinstance(node, t.Let) and node.target.name.text == "votes")
+    assert text(let.value) == "max[g](sum[i in last(window)](probs[i, h, g, t]))"
+
+
+def test_a_choice_leaves_one_branch_of_when() -> None:
+    moves = [text(node.rows) for node in t.walk(special("kivi", flush="blocks")) if isinstance(node, t.Move)]
+    assert len(moves) == 1
+    assert not [node for node in t.walk(special("kivi")) if isinstance(node, t.Branch)]
+
+
+def test_true_parts_of_a_guard_go_and_a_hook_that_never_fires_goes_too() -> None:
+    source = Source("mine.sparse", """sparse 1
+method mine {
+  param budget: tokens in 1.. = 8
+  param late: bool = false
+  param never: bool = false
+  on end_of_prompt when len > budget and (prompt_done or late) { evict keep recent(budget) }
+  on finish_step when never { evict keep recent(budget) }
+}
+""")
+    hooks = Compilation(source).special.method.of(t.Hook)
+    assert [text(hook.when) for hook in hooks] == ["len > budget and prompt_done"]
+
+
+def test_spans_survive_so_that_generated_code_cites_the_users_lines() -> None:
+    original, changed = (next(n for n in t.walk(m) if isinstance(n, t.Evict)) for m in (parse(load_source("snapkv")).method, special("snapkv")))
+    assert changed.span == original.span
+
+
+def test_static_params_are_gone_and_request_params_stay_with_their_ranges() -> None:
+    params = {param.name.text: param for param in special("kivi", block=16).of(t.Param)}
+    assert set(params) == {"residual"}
+    assert text(params["residual"].bound.low) == "16"
