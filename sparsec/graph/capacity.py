@@ -125,7 +125,7 @@ class Simulation:
             sources = [rule.source] if rule.source is not None else [zone for zone in self.zones if zone != rule.zone]
             moved = min(_whole(count), sum(rows[zone, part] for zone in sources))
             rows[rule.zone, part] += moved
-            if rule.certain and rule.source is not None:
+            if rule.exact and rule.source is not None:
                 rows[rule.source, part] -= moved
 
 

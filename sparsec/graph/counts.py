@@ -252,10 +252,20 @@ class Counter:
         """`A - recent(n)` and `A - sink(n)`: what positions alone decide is exact, other differences are bounded by A."""
         left = self.size(expr.left)
         cut = expr.right
-        if isinstance(cut, t.Call) and cut.name.text in ("recent", "sink") and len(cut.args) == 1 and self.known(cut.args[0]):
-            if not isinstance(expr.left, t.Ref) or cut.name.text == "recent" or expr.left.name.text == "all":
-                return Size(call("max", number(0), t.Binary("-", left.rows, cut.args[0])), left.exact)
+        positional = isinstance(cut, t.Call) and cut.name.text in ("recent", "sink") and len(cut.args) == 1
+        if positional and self.known(cut.args[0]) and (cut.name.text == "recent" or self._holds_sinks(expr.left)):
+            return Size(call("max", number(0), t.Binary("-", left.rows, cut.args[0])), left.exact)
         return Size(left.rows, False)
+
+    def _holds_sinks(self, rows: t.Expr) -> bool:
+        """Whether the first rows of the sequence are surely among these: all rows, or a zone that only this move leaves."""
+        while isinstance(rows, t.Binary) and rows.op == "-":
+            rows = rows.left
+        if not isinstance(rows, t.Ref) or rows.name.text == "all":
+            return isinstance(rows, t.Ref)
+        first = rows.name.text == self.program.zones[0].name.text
+        leaving = [effect for _, effect in self.program.effects(t.Move) if effect.stmt.zone.text != rows.name.text]
+        return first and leaving == [self.effect]
 
     # ---- counts per head, summed ------------------------------------------------------------
 

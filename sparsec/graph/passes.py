@@ -89,11 +89,13 @@ def infer_flow(graph: nx.DiGraph, program: Program) -> nx.DiGraph:
 
 def split_capture(graph: nx.DiGraph, program: Program) -> nx.DiGraph:
     """Says of every rule that runs in decode steps whether it can run inside the step's CUDA graph."""
+    hosted = any(zone.tier is not None and zone.tier.text == "cpu" for zone in program.zones)
     for rule in program.rules:
         node = graph.nodes[f"rule:{rule.index}"]["node"]
         decodes = can_fire(rule.names, rule.hook.when, DECODE)
-        resizes = any(isinstance(effect.stmt, t.Evict | t.Move) for effect in rule.effects)
-        _replace(graph, replace(node, captured=not resizes if decodes else None))
+        outside = (t.Evict, t.Move, t.Attend) if hosted else (t.Evict, t.Move)
+        leaves = any(isinstance(effect.stmt, outside) for effect in rule.effects)
+        _replace(graph, replace(node, captured=not leaves if decodes else None))
     return graph
 
 

@@ -64,8 +64,8 @@ class Simplifier:
             case t.Binary(op="-", left=left, right=t.Binary(op="*", left=t.Binary(op="//", left=inner, right=unit), right=again)):
                 return t.Binary("%", left, unit) if left == inner and unit == again else expr
             case t.Binary(op="-", left=left, right=t.Call(name=word, args=(t.Int(value=0), t.Binary(op="-") as rest))):
-                is_minimum = word.text == "max" and left == rest.left
-                return t.Call(t.Ident("min"), (left, rest.right)) if is_minimum else expr
+                base, cut = _cut(rest)
+                return t.Call(t.Ident("min"), (left, cut)) if word.text == "max" and left == base else expr
             case t.Binary(op="+" | "-"):
                 return _linear(expr)
         return expr
@@ -74,11 +74,30 @@ class Simplifier:
         """Arguments that another one dominates are dropped."""
         smallest = expr.name.text == "min"
         kept = list(dict.fromkeys(self(arg) for arg in expr.args))
+        if not smallest and t.Int(0) in kept:
+            kept = [self._opened(arg) for arg in kept]
         for arg in tuple(kept):
             rest = [other for other in kept if other != arg]
             if any(self.at_most(other, arg) if smallest else self.at_most(arg, other) for other in rest):
                 kept = rest
         return kept[0] if len(kept) == 1 else replace(expr, args=tuple(kept))
+
+
+    def _opened(self, expr: t.Expr) -> t.Expr:
+        """Beside 0 in a maximum, `max(0, a) - b` is `a - b`, since counts are never negative."""
+        match expr:
+            case t.Binary(op="-", left=t.Call(name=word, args=(t.Int(value=0), inner)), right=t.Ref() | t.Int()) if word.text == "max":
+                return replace(expr, left=inner)
+        return expr
+
+
+def _cut(expr: t.Expr) -> tuple[t.Expr, t.Expr]:
+    """(a, b + c) of `a - b - c`."""
+    cut = expr.right
+    expr = expr.left
+    while isinstance(expr, t.Binary) and expr.op == "-":
+        cut, expr = t.Binary("+", expr.right, cut), expr.left
+    return expr, cut
 
 
 def terms(expr: t.Expr) -> dict[str, int]:
@@ -98,7 +117,8 @@ def _linear(expr: t.Binary) -> t.Expr:
     """The sum with terms that cancel left out, where any do; otherwise as written."""
     leaves = _leaves(expr, 1)
     factors = terms(expr)
-    if all(abs(factors.get(text(leaf), 0)) == 1 for leaf, _ in leaves if not isinstance(leaf, t.Int)):
+    single = all(abs(factors.get(text(leaf), 0)) == 1 for leaf, _ in leaves if not isinstance(leaf, t.Int))
+    if single and sum(isinstance(leaf, t.Int) for leaf, _ in leaves) < 2:
         return expr
     left: t.Expr | None = None
     for leaf, _ in {text(leaf): (leaf, sign) for leaf, sign in leaves if not isinstance(leaf, t.Int)}.values():

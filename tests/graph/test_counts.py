@@ -84,6 +84,19 @@ def test_two_zones_are_followed_apart(compiled):
     }  # fmt: skip
 
 
+def test_sinks_stay_in_the_first_zone_where_one_move_spares_them(compiled):
+    body = "{ zone tail zone old { } on end_of_prompt, finish_step { move tail - sink(4) - recent(10) to old } }"
+    final = simulate(compiled(body), 100, 5, 32).final
+    assert (final["tail", "K", 0], final["old", "K", 0]) == (14, 91)
+
+
+def test_an_inexact_move_bounds_both_zones_from_above(compiled):
+    body = "{ zone tail zone old { } on end_of_prompt { move tail & recent(60) - recent(10) to old } }"
+    counts = simulate(compiled(body), 100)
+    assert not counts.exact
+    assert (counts.final["tail", "K", 0], counts.final["old", "K", 0]) == (100, 50)
+
+
 def test_the_peak_is_the_prompt_or_the_budget_and_a_chunk(compiled):
     assert simulate(compiled("h2o", budget=64), 1000, 0, 100).peak["main", "K", 0] == 1000
     assert simulate(compiled("h2o", budget=64, evict_in_prefill=True), 1000, 0, 100).peak["main", "K", 0] == 164
