@@ -139,18 +139,19 @@ def _pyramidkv(meta: dict, params: dict) -> Call | Skip:
     if isinstance(chosen, Skip):
         return chosen
     exact = params.get("rounding", "floor_step") in ("exact", "largest_remainder")
+    if "ffy0" in _words(meta) and meta["prompt_len"] < 2 * (chosen["budget"] - chosen["window"]):
+        return Skip("FFY0's pyramid has no guard for prompts below twice the budget, and freezes capacities (card, section 6)")
     chosen |= {"beta": params.get("beta", 20), "rounding": "exact" if exact else "floor_step"}
     return _evicting(meta, chosen, ("smooth", _window_factor(meta, params, summed=True)))
 
 
 def _ada_snapkv(meta: dict, params: dict) -> Call | Skip:
-    if "kvpress" in _words(meta):
-        return Skip("kvpress masks with sentinel keys and protects per head by another rule (card, sections 6 and 7)")
     chosen = _window_votes(meta, params)
     if isinstance(chosen, Skip):
         return chosen
     chosen |= {
-        "alpha": params.get("alpha", 0.2),
+        "alpha": params.get("alpha", params.get("floor_alpha", 0.2)),
+        "split": "ranking" if "kvpress" in _words(meta) or "safeguard" in _words(meta) else "shares",
         "uniform_layers": params.get("skip", 0),
         "normalize": params.get("normalize", False),
         "rounding": "half_even" if params.get("rounding", meta.get("rounding", "")).startswith("half_even") else "exact",
@@ -190,7 +191,7 @@ def _quest(meta: dict, params: dict) -> Call | Skip:
     forced = params.get("last_page_forced", True)
     expected_pages = meta["tensors"].get("expected_sel_pages", {}).get("shape", (0, 0, meta["kv_heads"], 0))
     per_query = "query_head" in _words(meta) or (expected_pages[2:3] == [meta["q_heads"]] != [meta["kv_heads"]])
-    joint = "shared" in _words(meta) or len(expected_pages) == 3
+    joint = "shared" in _words(meta) or "sparse_vllm" in _words(meta) or len(expected_pages) == 3
     chosen = {
         "page_size": size,
         "budget": budget,
@@ -218,8 +219,10 @@ def _omnikv(meta: dict, params: dict) -> Call | Skip:
     count, window = params["num_of_selected_tokens"], params.get("recent", 1)
     whole_tail = "original" in _words(meta) or "prompt" in str(params.get("candidates", "")) or not isinstance(window, int)
     softmax = selector.startswith("softmax")
+    filters, waits = _dense_layers(meta, params)
     chosen = {
-        "filters": frozenset(params.get("full_attn_layers") or params["filter_layers"]),
+        "filters": filters,
+        "waits": waits,
         "budget": int(count * meta["prompt_len"]) if isinstance(count, float) else count,
         "sinks": params.get("sink", 0),
         "window": max(1, window) if isinstance(window, int) else 1,
@@ -231,7 +234,19 @@ def _omnikv(meta: dict, params: dict) -> Call | Skip:
     return _expecting(meta, chosen, names, {"drawn": meta["head_dim"] ** 0.5} if unscaled else {})
 
 
+def _dense_layers(meta: dict, params: dict) -> tuple[frozenset[int], frozenset[int]]:
+    """Filter layers and further dense ones. The last layer of each run of dense layers chooses, unless the case says otherwise."""
+    dense = frozenset(params.get("full_attn_layers") or params["filter_layers"])
+    given = frozenset(params.get("filter_layers") or dense)
+    wait = params.get("num_wait_load_layers", 0)
+    dense |= {layer + n for layer in given for n in range(wait + 1) if layer + n < meta["layers"]}
+    choosing = {layer for layer in dense if layer + 1 not in dense}
+    return (dense, dense) if choosing <= given <= dense and not wait else (given, dense)
+
+
 def _kivi(meta: dict, params: dict) -> Call | Skip:
+    if "transformers" in _words(meta):
+        return Skip("per-token keys are an ablation (card, section 6)")
     blocks = "sparse_vllm" in _words(meta) or params.get("flush") == "blocks"
     chosen = {
         "k_bits": params["k_bits"],
