@@ -120,7 +120,8 @@ def test_a_text_that_does_not_parse_is_refused():
 def test_a_shipped_method_is_in_the_layout_and_at_most_120_columns_wide(spec):
     text = spec.read_text(encoding="utf-8")
     assert format_text(text) == text
-    assert max(map(len, text.split("\n"))) <= 120
+    breakable = [line for line in text.split("\n") if not line.lstrip().startswith('"')]  # a text has no second line
+    assert max(map(len, breakable)) <= 120
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.stem)
