@@ -13,7 +13,7 @@ from sparsec.render import in_source_order, render, to_json
 
 EPILOG = """examples:
   sparsec check my.sparse
-  sparsec check methods/*.sparse                   all the shipped ones; `sparsec check h2o` finds one by its name
+  sparsec check methods/*.sparse                   all the shipped ones; `sparsec check NAME` finds one by its name
   sparsec check my.sparse --model smollm2-135m     also what depends on the number of layers and heads
   sparsec check my.sparse --format json            one JSON object per diagnostic and line, for editors and agents
   sparsec check - < my.sparse

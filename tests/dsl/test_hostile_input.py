@@ -39,7 +39,7 @@ def in_hook(text: str) -> str:
 
 
 def let(value: str) -> str:
-    return in_hook(f"let x = {value}")
+    return in_hook(f"let deep = {value}")
 
 
 HOSTILE = {
@@ -48,8 +48,8 @@ HOSTILE = {
     "nul bytes": "\0" * 100_000,
     "nul in a name": let("a\0b"),
     "one letter a megabyte long": "x" * 1_000_000,
-    "a megabyte of statements": in_hook("let x = len\n" * 80_000),
-    "many statements": in_hook("let x = len\n" * 5_000),
+    "a megabyte of statements": in_hook("let deep = len\n" * 80_000),
+    "many statements": in_hook("let deep = len\n" * 5_000),
     "many hooks": "sparse 1 method m {" + "on finish_step { }\n" * 3_000 + "}",
     "many states": "sparse 1 method m {" + "".join(f"state s{i}[t, h]: f32 = 0\n" for i in range(2_000)) + "}",
     "many unknown names": in_hook("".join(f"let x{i} = budgat{i}\n" for i in range(800))),
@@ -138,7 +138,7 @@ DEEPEST = {
 
 @pytest.mark.parametrize("value", DEEPEST.values(), ids=DEEPEST.keys())
 def test_the_deepest_tree_that_is_accepted_passes_every_later_stage(value):
-    text = in_hook(f"let x = {value(_deepest(value))}\n let y = x\n evict keep recent(4)")
+    text = in_hook(f"let deep = {value(_deepest(value))}\n let other = deep\n evict keep recent(4)")
     file = parse(Source("x", text))
     assert file == parse(Source("y", text))
     assert hash(file) == hash(parse(Source("y", text)))
@@ -149,7 +149,7 @@ def test_the_deepest_tree_that_is_accepted_passes_every_later_stage(value):
 
 def _deepest(value) -> int:
     """The greatest depth at which the value still parses."""
-    accepted = [depth for depth in range(1, MAX_DEPTH + 1) if _parses(in_hook(f"let x = {value(depth)}"))]
+    accepted = [depth for depth in range(1, MAX_DEPTH + 1) if _parses(in_hook(f"let deep = {value(depth)}"))]
     assert accepted, "not even one level parses"
     return accepted[-1]
 
