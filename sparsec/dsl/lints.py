@@ -7,24 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparsec.diagnostics import Fix, Severity
+from sparsec.diagnostics import Fix
 from sparsec.dsl import tree as t
 from sparsec.dsl.context import Context
-from sparsec.dsl.cost import names_page, quadratic_entries, slow_statements
+from sparsec.dsl.cost import quadratic_entries, slow_statements
 from sparsec.dsl.defaults import default_values
 from sparsec.dsl.paths import all_places, conditions_of, references, text_of
 from sparsec.dsl.sizes import member_domain
 from sparsec.dsl.static import provably_leq
+from sparsec.dsl.unused import check_unused, warn
+from sparsec.dsl.visibility import holds_own
 
 _MONOTONE = frozenset({"exp", "sqrt", "log"})
 _ZERO, _ONE = t.Int(0), t.Int(1)
 _CONTEXT = "context"  # the model fact that holds its trained context length
-_KINDS = {t.Param: "param", t.Weight: "weight", t.Layers: "layers", t.Summary: "summary", t.Domain: "domain"}
 
 
 def check_lints(ctx: Context) -> None:
     """Report every W8xx finding of the method."""
-    _check_unused(ctx)
+    check_unused(ctx)
     _check_context(ctx)
     _check_allowance(ctx)
     _check_attended(ctx)
@@ -35,70 +36,22 @@ def check_lints(ctx: Context) -> None:
             _check_empty(ctx, node)
         elif isinstance(node, t.Ranking):
             _check_then(ctx, node)
+        elif isinstance(node, t.Attend) and node.blind and holds_own(node.read.steps[0], ctx, None):
+            rows = text_of(node.read.steps[0], ctx)
+            warn(ctx, "W811", node, f"`blind` has no effect: `{rows}` holds the query's own row", "remove `blind`")
     for hook in ctx.method.of(t.Hook):
         for condition in conditions_of(hook):
             _check_constant(ctx, condition)
 
 
-def _warn(ctx: Context, code: str, where: t.Node, message: str, helps: str, fixes: tuple[Fix, ...] = ()) -> None:
-    ctx.report(code, where, message, helps, fixes, Severity.WARNING)
-
-
-# ---- names that nothing reads ------------------------------------------------------------------
-
-
-def _check_unused(ctx: Context) -> None:
-    used = _used_names(ctx)
-    for item in ctx.method.items:
-        kind, ident = _KINDS.get(type(item)), _declared(item)
-        if kind is None or ident is None or ident.text in used:
-            continue
-        if isinstance(item, t.Param):
-            _check_unused_param(ctx, ident)
-        else:
-            _warn(ctx, "W803", ident, f"{kind} `{ident}` has no effect: nothing reads it", "use it or remove it")
-    for node in t.walk(ctx.method):
-        if isinstance(node, t.Let) and node.target.name.text not in used:
-            name = node.target.name
-            _warn(ctx, "W802", name, f"`{name}` is defined but nothing reads it", "use it or remove it")
-
-
-def _check_unused_param(ctx: Context, ident: t.Ident) -> None:
-    """A page size needs no reader where pages have a meaning."""
-    if ident.text != "page_size":
-        _warn(ctx, "W801", ident, f"param `{ident}` has no effect: nothing reads it", "use it or remove it")
-    elif not any(names_page(ctx, node) for node in t.walk(ctx.method)):
-        message = "param `page_size` changes no result of this method"
-        _warn(ctx, "W801", ident, message, "write `schedule { page_size = ... }`: a matter of speed alone")
-
-
-def _declared(item: t.Item) -> t.Ident | None:
-    if isinstance(item, t.Summary):
-        return item.target.name
-    if isinstance(item, t.Domain):
-        return item.letter
-    return item.name if isinstance(item, t.Param | t.Weight | t.Layers) else None
-
-
-def _used_names(ctx: Context) -> set[str]:
-    """Every name that an expression reads; declared and assigned names are no reads, their index letters are."""
-    targets = {id(node.target) for node in t.walk(ctx.method) if isinstance(node, t.Let | t.Assign | t.Summary | t.State)}
-    used: set[str] = set()
-    for node in t.walk(ctx.method):
-        if isinstance(node, t.Ref) and id(node) not in targets:
-            used.add(node.name.text)
-        elif isinstance(node, t.Binder):
-            used.add(node.letter.text)
-        elif isinstance(node, t.Weight):
-            used |= {letter.text for letter in node.letters}
-    return used
+# ---- blocks and properties without effect ----------------------------------------------------------
 
 
 def _check_allowance(ctx: Context) -> None:
     entries = quadratic_entries(ctx)
     if entries and next(slow_statements(ctx), None) is None:
         message = "`allow_quadratic` has no effect: no decode hook costs more than attention"
-        _warn(ctx, "W809", entries[0], message, "remove it, so that a later change is noticed")
+        warn(ctx, "W809", entries[0], message, "remove it, so that a later change is noticed")
 
 
 def _check_attended(ctx: Context) -> None:
@@ -108,7 +61,7 @@ def _check_attended(ctx: Context) -> None:
         read = next((ref for ref in references(ensure) if ref.name.text == "attended"), None)
         if read is not None:
             message = "this property is never tested: it speaks of `attended`, and no hook of this method has an `attend`"
-            _warn(ctx, "W810", read, message, "speak of `kept`, or remove the property")
+            warn(ctx, "W810", read, message, "speak of `kept`, or remove the property")
 
 
 # ---- params and the model ------------------------------------------------------------------------
@@ -122,7 +75,7 @@ def _check_context(ctx: Context) -> None:
         value = known.get(param.name.text)
         if param.unit.text == "tokens" and isinstance(value, int | float) and value > limit:
             message = f"the default of `{param.name}` is {value}, above this model's context of {limit}"
-            _warn(ctx, "W805", param.default, message, "the method never acts with this model: choose a smaller value")
+            warn(ctx, "W805", param.default, message, "the method never acts with this model: choose a smaller value")
 
 
 # ---- expressions without effect --------------------------------------------------------------------
@@ -135,7 +88,7 @@ def _check_monotone(ctx: Context, ranking: t.Reduce) -> None:
     if inner is not None:
         message = f"{_transform(score)} does not change the order, so `{ranking.op.text}` chooses the same without it"
         replacement = text_of(inner, ctx)
-        _warn(ctx, "W804", score, message, f"rank `{replacement}`", (Fix(score.span, replacement),))
+        warn(ctx, "W804", score, message, f"rank `{replacement}`", (Fix(score.span, replacement),))
 
 
 def _transform(score: t.Expr) -> str:
@@ -179,7 +132,7 @@ def _is_positive(ctx: Context, expr: t.Expr) -> bool:
 def _check_empty(ctx: Context, call: t.Call) -> None:
     if provably_leq(call.args[0], _ZERO, ctx):
         helps = "write `none` if no row is meant" if call.name.text != "last" else "observe at least one query: `last(1)`"
-        _warn(ctx, "W806", call, f"`{text_of(call, ctx)}` is always empty", helps)
+        warn(ctx, "W806", call, f"`{text_of(call, ctx)}` is always empty", helps)
 
 
 # ---- rankings that take nothing ----------------------------------------------------------------------
@@ -189,7 +142,7 @@ def _check_then(ctx: Context, ranking: t.Ranking) -> None:
     for index, step in enumerate(ranking.steps[1:], start=1):
         reason = _takes_nothing(ctx, ranking, index)
         if reason is not None:
-            _warn(ctx, "W807", step, f"this ranking never takes anything: {reason}", "remove it, or give it room")
+            warn(ctx, "W807", step, f"this ranking never takes anything: {reason}", "remove it, or give it room")
             return
 
 
@@ -198,6 +151,9 @@ def _takes_nothing(ctx: Context, ranking: t.Ranking, index: int) -> str | None:
     if _takes_all(before):
         reason = "takes all that fits" if index > 1 else "is every row already"
         return f"`{text_of(before, ctx)}` {reason}"
+    own = _candidates(ranking.steps[index])
+    if own is not None and own in _parts(ranking.steps[0]):
+        return f"`{text_of(own, ctx)}` is kept already"
     if index > 1 or upto is None or member_domain(ranking.steps[-1], ctx) != "token":
         return None
     joint = len(ctx.type_of(ranking.steps[-1]).base) > 1
@@ -209,6 +165,11 @@ def _takes_all(step: t.Expr) -> bool:
     if isinstance(step, t.Reduce):
         return step.op.text in ("top", "bottom") and len(step.args) == 1
     return isinstance(step, t.Ref) and step.name.text == "all"
+
+
+def _candidates(step: t.Expr) -> t.Expr | None:
+    """S of `top[t in S](...)`."""
+    return step.binders[0].within if isinstance(step, t.Reduce) and len(step.binders) == 1 else None
 
 
 def _parts(expr: t.Expr) -> Iterator[t.Expr]:
@@ -231,7 +192,7 @@ def _check_constant(ctx: Context, condition: t.Expr) -> None:
     value = _truth(ctx, condition)
     if value is not None:
         helps = "remove the condition" if value else "remove what it guards, or correct it"
-        _warn(ctx, "W808", condition, f"`{text_of(condition, ctx)}` is always {str(value).lower()}", helps)
+        warn(ctx, "W808", condition, f"`{text_of(condition, ctx)}` is always {str(value).lower()}", helps)
 
 
 def _truth(ctx: Context, expr: t.Expr) -> bool | None:

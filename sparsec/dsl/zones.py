@@ -24,8 +24,10 @@ def check_zones(ctx: Context) -> None:
         elif not into and ctx.strict:
             message = f"nothing moves rows into zone `{zone.name}`"
             ctx.report("S608", zone.name, message, f"write `move ... to {zone.name}` in a hook, or remove the zone")
-        whole = index == 0 or not into
-        _check_complete(ctx, zone, {"K", "V"} if whole else set().union(*(moved_parts(move) for move in into)))
+        if index == 0:
+            _check_complete(ctx, zone, {"K", "V"})
+        elif into:
+            _check_complete(ctx, zone, set().union(*(moved_parts(move) for move in into)))
     _check_position_rule(ctx, zones)
 
 

@@ -62,6 +62,7 @@ def test_a_window_of_no_rows_is_reported(rows: str) -> None:
 def test_a_ranking_without_room_takes_nothing() -> None:
     assert keep("recent(budget) then top[t](votes[t, h]) upto budget") == ["W807"]
     assert keep("recent(1) then top[t](votes[t, h]) then bottom[t](votes[t, h]) upto budget") == ["W807"]
+    assert keep("recent(1) then top[t in recent(1)](votes[t, h]) upto budget") == ["W807"]
     assert keep("recent(budget) then top[t](votes[t, h]) upto budget + 1") == []
 
 

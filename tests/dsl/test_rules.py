@@ -25,6 +25,7 @@ def attend(rows: str, items: str = "", before: str = "") -> list[str]:
         "where(len > 64, recent(8), all)",
         "recent(4) then top[t](max[i, g](sum[c](Q[i, h, g, c] * K[t, h, c]))) upto 16",
         "blind sink(4)",
+        "recent(where(len > 64, 8, max(1, len // 2)))",
         "all - top[t in all - recent(1)](max[i, g](sum[c](Q[i, h, g, c] * K[t, h, c])), 16)",
     ],
 )
