@@ -9,6 +9,7 @@ from sparsec.diagnostics import Fix, Severity
 from sparsec.dsl import tree as t
 from sparsec.dsl.context import Context
 from sparsec.dsl.cost import names_page
+from sparsec.dsl.paths import references
 
 _KINDS = {t.Param: "param", t.Weight: "weight", t.Layers: "layers", t.Summary: "summary", t.Domain: "domain"}
 
@@ -54,12 +55,20 @@ def _declared(item: t.Item) -> t.Ident | None:
 def _used_names(ctx: Context) -> set[str]:
     """Every name that an expression reads; declared and assigned names are no reads, their index letters are."""
     targets = {id(node.target) for node in t.walk(ctx.method) if isinstance(node, t.Let | t.Assign | t.Summary | t.State)}
+    choices = [param for param in ctx.method.of(t.Param) if param.unit.text == "choice"]
+    targets |= {id(word) for param in choices for word in references(param)}
     used: set[str] = set()
     for node in t.walk(ctx.method):
-        if isinstance(node, t.Ref) and id(node) not in targets:
+        if isinstance(node, t.Ref) and id(node) not in targets and not _is_word(ctx, node):
             used.add(node.name.text)
         elif isinstance(node, t.Binder):
             used.add(node.letter.text)
         elif isinstance(node, t.Weight):
             used |= {letter.text for letter in node.letters}
     return used
+
+
+def _is_word(ctx: Context, ref: t.Ref) -> bool:
+    """A value of a choice reads nothing, whatever its name."""
+    symbol = ctx.symbol_of(ref)
+    return symbol is not None and symbol.kind in ("choice_value", "word")

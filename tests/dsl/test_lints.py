@@ -99,3 +99,12 @@ def test_the_text_of_a_default_above_the_context_of_the_model() -> None:
     source = Source(spec.name, spec.read_text(encoding="utf-8"))
     found = check(parse(source), source, {"context": 512}).warnings
     assert render_all(found, source) + "\n" == (PINNED / "W805.txt").read_text(encoding="utf-8")
+
+
+def test_a_choice_value_of_the_same_name_is_no_use_of_a_param() -> None:
+    body = """
+      param window: tokens in 1.. = 8
+      param what: choice in {window, whole} = window
+      on finish_step when what == window { evict keep recent(8) }
+    """
+    assert codes(body) == ["W801"]
