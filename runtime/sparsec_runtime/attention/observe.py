@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..ops.windows import softmax
-
 BLOCK_SCORES = 1 << 22  # fp32 scores in one block of queries
 
 
@@ -37,17 +35,18 @@ class QueryBlock:
         """Scaled scores [row, query, kv_head, group, token] fp32; -inf where a query does not attend."""
         if self._logits is None:
             rows, queries, heads, group, _ = self.Q.shape
-            q = self.Q.float().permute(0, 2, 1, 3, 4).flatten(2, 3)
-            scores = (q @ self.keys.float().transpose(-1, -2)) * self.scale
-            scores = scores.reshape(rows, heads, queries, group, -1).permute(0, 2, 1, 3, 4)
-            self._logits = torch.where(self.seen, scores, float("-inf"))
+            q = (self.Q.float() * self.scale).permute(0, 2, 1, 3, 4).flatten(2, 3)
+            scores = q @ self.keys.float().transpose(-1, -2)
+            scores = scores.unflatten(2, (queries, group)).permute(0, 2, 1, 3, 4)
+            self._logits = scores.masked_fill_(~self.seen, float("-inf"))
         return self._logits
 
     @property
     def probs(self) -> Tensor:
         """Softmax of the logits over the rows attended to; 0 elsewhere."""
         if self._probs is None:
-            self._probs = softmax(self.logits, self.seen)
+            nothing = ~self.seen.any(-1, keepdim=True)  # a softmax over no row is not a number
+            self._probs = torch.softmax(self.logits, -1).masked_fill_(nothing, 0.0)
         return self._probs
 
     @property

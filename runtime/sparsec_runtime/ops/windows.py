@@ -19,11 +19,9 @@ def avgpool(x: Tensor, support: Tensor, width: int) -> Tensor:
 
 def softmax(x: Tensor, support: Tensor, dim: int = -1) -> Tensor:
     """fp32 softmax over the support; 0 outside, and everywhere where the support is empty."""
-    masked = torch.where(support, x.float(), float("-inf"))
-    highest = masked.amax(dim, keepdim=True).clamp(min=torch.finfo(torch.float32).min)
-    weights = torch.where(support, (masked - highest).exp(), 0.0)
-    total = weights.sum(dim, keepdim=True)
-    return weights / torch.where(total == 0, torch.ones_like(total), total)
+    masked = x.float().masked_fill(~support, float("-inf"))
+    nothing = masked.amax(dim, keepdim=True) == float("-inf")
+    return torch.softmax(masked, dim).masked_fill_(nothing, 0.0)
 
 
 def _pooled(x: Tensor, support: Tensor, width: int, border: float) -> Tensor:
