@@ -12,25 +12,17 @@ import os
 import sys
 from collections.abc import Sequence
 
+from sparsec.data.help import epilog
 from sparsec.diagnostics import SpecError
 from sparsec.failures import CommandError
 
 COMMANDS = ("run", "check", "fmt", "explain", "compile", "verify", "methods", "models", "pull", "new")
 
-EPILOG = """examples:
-  sparsec run h2o                                  answer a question over a built-in document
-  sparsec run my.sparse --prompt-file doc.txt --param budget=25% --compare dense
-  sparsec check my.sparse                          explain every mistake
-  sparsec explain quest --model smollm2-135m       what follows from a method
-  sparsec new mymethod                             a commented skeleton
-
-exit codes: 0 done, 1 errors in a spec or a failed property, 2 wrong usage, 3 could not be done here, 130 interrupted"""
-
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sparsec", description="Compile and run sparse-attention methods written in .sparse files.",
-        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=epilog("sparsec"), formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--debug", action="store_true", help="show tracebacks of our own and of foreign failures")
     parser.add_argument("--version", action="version", version=f"sparsec {_version()}")

@@ -1,6 +1,6 @@
 """MAIN PATH of the compiler: text -> syntax -> checked -> special -> graph -> facts -> plan -> artifact, each computed once.
 
-    compilation = Compilation.load("h2o", params={"heads": "joint"})
+    compilation = Compilation.load("my.sparse", params={"heads": "joint"})
     compilation.artifact.path        # a directory that the runtime can load without this package
 """
 

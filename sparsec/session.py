@@ -1,7 +1,7 @@
 """A compiled method, a loaded model and an engine around them: what `sparsec run` and scripts use.
 
     from sparsec.session import open_engine
-    engine = open_engine("h2o", model="smollm2-135m")
+    engine = open_engine("my.sparse", model="smollm2-135m")
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from sparsec_runtime.artifact import load_artifact
 from sparsec_runtime.engine import Engine
 from sparsec_runtime.models.errors import ModelError
 from sparsec_runtime.models.loading import LoadedModel, load_model
 from sparsec_runtime.options import EngineOptions
-from sparsec_runtime.params import ParamError as RequestParamError
+from sparsec_runtime.params import ParamError
 from sparsec_runtime.request import RequestError, Usage
 from sparsec_runtime.sampler import SamplingParams
 
-from sparsec.dsl.params import ParamError
 from sparsec.failures import CommandError
-from sparsec.pipeline import Compilation
+from sparsec.model_facts import from_shape
+from sparsec.pipeline import Compilation, load_manager
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,8 @@ def open_engine(
 ) -> Engine:
     """Compile `method` (a shipped name or a .sparse file; `params` sets its static params) and start an engine."""
     loaded = load_model(model, dtype=dtype, device=device) if isinstance(model, str) else model
-    compilation = Compilation.load(method, params=dict(params or {}), model=loaded.shape)
-    return Engine(load_artifact(compilation.artifact.path), loaded, options)
+    compilation = Compilation.load(method, params=dict(params or {}), model=from_shape(loaded.shape))
+    return Engine(load_manager(compilation), loaded, options)
 
 
 @dataclass(slots=True)
@@ -77,11 +76,9 @@ class Session:
     def open(cls, args: argparse.Namespace, method: str, params: dict[str, str], model: LoadedModel | None = None) -> Self:
         try:
             loaded = model or load_model(args.model, dtype=args.dtype, device=args.device, load_format=args.load_format)
-            compilation = Compilation.load(method, params=params, model=loaded.shape)
+            compilation = Compilation.load(method, params=params, model=from_shape(loaded.shape))
         except ModelError as error:
             raise CommandError(str(error)) from error
-        except ParamError as error:
-            raise CommandError(str(error), exit_code=2) from error
         return cls(compilation, loaded, args.chunk, dict(compilation.dynamic_params))
 
     def __enter__(self) -> Self:
@@ -92,7 +89,7 @@ class Session:
 
     @property
     def param_names(self) -> tuple[str, ...]:
-        return tuple(self.compilation.params.names)
+        return self.compilation.param_names
 
     def encode(self, text: str, raw: bool = False) -> list[int]:
         return self.model.tokenizer.encode(text) if raw else self.encode_chat([{"role": "user", "content": text}])
@@ -102,14 +99,14 @@ class Session:
 
     def generate(self, ids: Sequence[int], sampling: SamplingParams, echo: bool) -> Result:
         """Run one request to its end; with `echo`, text goes to standard output as it comes."""
-        method = load_artifact(self.compilation.artifact.path)
+        method = load_manager(self.compilation)
         try:
             options = EngineOptions(chunk=self.chunk, max_running=1, memory_tokens=len(ids) + sampling.max_tokens + 4 * self.chunk)
             engine = Engine(method, self.model, options)
             name = engine.add_request(ids, sampling, self.request_params)
-        except (RequestError, RequestParamError, ValueError) as error:
+        except (RequestError, ParamError) as error:
             raise CommandError(str(error), exit_code=2) from error
-        params = {**self.compilation.static_values, **engine.params_of(name)}
+        params = engine.params_of(name)
         text, tokens, last = "", [], None
         while engine.busy:
             _progress(engine, name, len(ids))

@@ -6,22 +6,16 @@ import argparse
 from pprint import pformat
 
 from sparsec.commands.arguments import add_method_arguments, parse_params
+from sparsec.data.help import epilog
 from sparsec.failures import CommandError
 
-EPILOG = """examples:
-  sparsec compile h2o                              derive the facts, write the artifact into the cache, print both
-  sparsec compile h2o --out build/h2o              the same files in a directory of your own
-  sparsec compile my.sparse --param heads=joint --emit kernels
-  sparsec compile quest --emit plan                what the code generator decided, before any text
 
-The files of an artifact: spec.sparse, graph.json, facts.json, kernels.py, manager.py, manifest.json. Two runs give the same bytes.
-SPARSEC_CACHE names the cache directory (default ~/.cache/sparsec)."""
 STAGES = ("syntax", "graph", "facts", "plan", "kernels", "manager")
 
 
 def add_parser(subparsers) -> argparse.ArgumentParser:
     parser = subparsers.add_parser(
-        "compile", help="generate the code of a method", description=__doc__, epilog=EPILOG,
+        "compile", help="generate the code of a method", description=__doc__, epilog=epilog("compile"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_method_arguments(parser)

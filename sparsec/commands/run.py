@@ -7,21 +7,13 @@ import sys
 from pathlib import Path
 
 from sparsec.commands.arguments import add_method_arguments, add_model_arguments, parse_params
+from sparsec.data.help import epilog
 from sparsec.failures import CommandError
-
-EPILOG = """examples:
-  sparsec run h2o                                        a question over the built-in document, at a quarter of the KV
-  sparsec run snapkv --prompt-file report.txt --param budget=512
-  sparsec run my.sparse --prompt "Tell me a story" --compare dense --stats json
-  sparsec run quest --chat
-
-With no prompt, `budget` defaults to 25% of the prompt where the method has a budget. A prompt is sent as one user message
-through the model's chat template; --raw sends the text as it is."""
 
 
 def add_parser(subparsers) -> argparse.ArgumentParser:
     parser = subparsers.add_parser(
-        "run", help="generate text with a method", description=__doc__, epilog=EPILOG,
+        "run", help="generate text with a method", description=__doc__, epilog=epilog("run"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_method_arguments(parser)

@@ -5,23 +5,15 @@ from __future__ import annotations
 import argparse
 
 from sparsec.commands.arguments import add_method_arguments, parse_params
+from sparsec.data.help import epilog
 from sparsec.failures import CommandError
-
-EPILOG = """examples:
-  sparsec verify h2o                       every property, on the oracle and the torch target
-  sparsec verify my.sparse --seeds 20      more traces
-  sparsec verify my.sparse --seed 3        one seed again, e.g. that of a failure
-  sparsec verify quest --target reference --param budget=16 --format json
-
-Params that are not given are drawn small, so that evictions happen within a hundred tokens; all choices are tried in turn.
-Exit code: 0 all properties hold or do not apply, 1 one failed."""
 
 DEFAULT_SEEDS = 6
 
 
 def add_parser(subparsers) -> argparse.ArgumentParser:
     parser = subparsers.add_parser(
-        "verify", help="test a method's properties on generated traces", description=__doc__, epilog=EPILOG,
+        "verify", help="test a method's properties on generated traces", description=__doc__, epilog=epilog("verify"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_method_arguments(parser)
