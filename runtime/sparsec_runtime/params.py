@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import floor
 
 Value = int | float | bool | str | frozenset
@@ -38,7 +39,9 @@ def resolve_params(specs: Sequence[ParamSpec], given: Values, facts: Facts, prom
     known = [spec.name for spec in specs]
     for name in given:
         if name not in known:
-            raise ParamError(f"unknown param '{name}'; this method has: {', '.join(known) or 'none'}")
+            near = get_close_matches(name, known, n=1)
+            guess = f"did you mean '{near[0]}'? " if near else ""
+            raise ParamError(f"unknown param '{name}': {guess}this method has: {', '.join(known) or 'none'}")
     values: dict[str, Value] = {}
     for spec in specs:
         if spec.name in given:
