@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
 
 import torch
 from torch import Tensor
 
-from sparsec_runtime.abi import CacheManager, QueryBlock, View
 from sparsec_runtime.artifact import load_artifact
 from sparsec_runtime.cache import StepBatch
-from sparsec_runtime.hooks import HOOKS
 from sparsec_runtime.layout import PARTS
 from sparsec_runtime.params import ParamError
 from sparsec_runtime.resident import Resident
@@ -26,6 +23,7 @@ from sparsec_runtime.zones import PackedStore
 from sparsec.dsl import tree as t
 from sparsec.pipeline import Compilation
 from sparsec.replay import ReplayError, ReplayRequest
+from sparsec.replay_observed import Recorder, observed, over_rows
 from sparsec.trace import Recorded, Trace
 
 SLACK = 512  # rows that pages may leave unused
@@ -109,9 +107,9 @@ class _Driver:
         _refuse_rotated(compilation, first)
         rope = first.rope if not first.rotated and first.rope is not None else _unturned(first.head_dim)
         rows = sum(request.tokens + SLACK for request in requests)
-        kind = _observed(load_artifact(compilation.artifact.path), [request.q_start for request in requests])
+        kind = observed(load_artifact(compilation.artifact.path), [request.q_start for request in requests])
         self.manager = kind(shape, rope, first.dtype, "cpu", pool_tokens=rows, max_requests=len(requests))
-        self.recorder = _Recorder(self.manager)
+        self.recorder = Recorder(self.manager)
         self.manager.recorder = self.recorder
 
     def run(self, params: list[Mapping[str, object]], joins: list[int]) -> list[Trace]:
@@ -187,7 +185,7 @@ class _Driver:
             if state.shared and name not in resident.step.shared_states:
                 return None
             value = resident.shared(name) if state.shared else resident.state(name)
-            return _over_rows(value[row], state.letters, resident.pos[row], None)
+            return over_rows(value[row], state.letters, resident.pos[row], None)
         summary = next((summary for summary in layout.summaries if summary.name == name), None)
         if summary is not None:
             return Recorded(resident.summary(name)[row], ("h", "p", *summary.letters[2:]))
@@ -262,14 +260,6 @@ def _keep_output(each: _Run, layer: int, out: Tensor) -> None:
         each.output[layer, at : at + rows.shape[0] - skipped] = rows[skipped:]
 
 
-def _over_rows(value: Tensor, letters: tuple[str, ...], pos: Tensor, support: Tensor | None) -> Recorded:
-    """A value of one batch row, with the positions of its token axis; -1 where it is not defined."""
-    if "t" not in letters:
-        return Recorded(value, letters)
-    positions = pos if support is None else torch.where(support.expand(pos.shape), pos, -1)
-    return Recorded(value, letters, positions)
-
-
 def _unturned(channels: int) -> Rope:
     """A rotation by nothing: the recorded keys and queries are rotated already."""
     return Rope(torch.zeros(channels // 2))
@@ -286,110 +276,3 @@ def _refuse_rotated(compilation: Compilation, request: ReplayRequest) -> None:
         raise ReplayError(
             f"{compilation.name} reads K before RoPE, but k is given rotated; give q and k before RoPE with rotated=False and rope=..."
         )
-
-
-class _Recorder:
-    """Receives lets as hooks define them, and the rows that each layer's last query reads."""
-
-    def __init__(self, manager: _Observed) -> None:
-        self.manager = manager
-        self.begin()
-
-    def begin(self) -> None:
-        self._lets: dict[tuple[str, int], tuple[Tensor, tuple[str, ...], Tensor]] = {}
-        self._read: dict[int, tuple[Tensor, Tensor]] = {}
-
-    @property
-    def tokens(self) -> int:
-        return self.manager.resident(0).step.tokens
-
-    def value(self, view: View, name: str, value: Tensor, letters: tuple[str, ...]) -> None:
-        self._lets[name, view.layer] = (torch.as_tensor(value), letters, view.pos)
-
-    def attended(self, layer: int, mask: Tensor) -> None:
-        self._read[layer] = (mask, self.manager.resident(layer).pos)
-
-    def read_by_last(self, layer: int, row: int, blind: bool) -> list[Tensor]:
-        """Positions per query head."""
-        mask, pos = self._read[layer]
-        heads, group = pos.shape[1], int(self.manager.model_facts["group"])
-        if blind:
-            return [torch.zeros(0, dtype=torch.int64) for _ in range(heads * group)]
-        chosen = mask[row].expand(heads, group, pos.shape[-1])
-        return [pos[row, h][chosen[h, g]] for h in range(heads) for g in range(group)]
-
-    def let(self, name: str, layer: int, row: int) -> Recorded | None:
-        if (name, layer) not in self._lets:
-            return None
-        value, letters, pos = self._lets[name, layer]
-        support = self._lets.get((f"{name} where", layer))
-        defined = None if support is None else support[0][min(row, support[0].shape[0] - 1)]
-        if value.ndim <= len(letters):
-            return Recorded(value, letters)
-        return _over_rows(value[min(row, value.shape[0] - 1)], letters, pos[row], defined)
-
-
-class _Observed(CacheManager):
-    """What the driver needs beyond the engine's interface. `missing`: per row, how many of the step's first queries were not given."""
-
-    missing: list[int]
-    starts: list[int]
-
-    @property
-    def open_handles(self) -> frozenset[int]:
-        return frozenset(self._sequences)
-
-    def resident(self, layer: int) -> Resident:
-        return self._residents[layer]
-
-    def sequence(self, handle: int):
-        return self._sequences[handle]
-
-
-def _observed(generated: type[CacheManager], starts: list[int]) -> type[_Observed]:
-    """The generated manager with hooks that refuse to read queries that were not given."""
-    members: dict[str, object] = {}
-    if any(starts):
-        for hook in HOOKS:
-            if hasattr(generated, hook):
-                members[hook] = _guarded(hook, getattr(generated, hook))
-    return type("Observed", (generated, _Observed), members)
-
-
-def _guarded(hook: str, method):
-    def run_hook(self: _Observed, view: View) -> None:
-        method(self, _GuardedView(view, hook, self.missing))
-
-    return run_hook
-
-
-class _GuardedView:
-    """A View that knows which queries are missing."""
-
-    def __init__(self, view: View, hook: str, missing: list[int]) -> None:
-        self._view, self._hook, self._missing = view, hook, missing
-
-    def __getattr__(self, name: str) -> object:
-        if name == "Q":
-            self._check_step()
-        return getattr(self._view, name)
-
-    def blocks(self) -> Iterator[QueryBlock]:
-        self._check_step()
-        return self._view.blocks()
-
-    def window(self, n: Tensor | int) -> QueryBlock:
-        block = self._view.window(n)
-        tokens, done = self._view._step.tokens, self._view._step.starts
-        for row, missing in enumerate(self._missing):
-            start = int(done[row]) + min(missing, tokens) if missing else 0
-            if missing and bool((block.query_pos[row][block.query_valid[row]] < start).any()):
-                self._refuse(start)
-        return block
-
-    def _check_step(self) -> None:
-        if any(self._missing):
-            self._refuse(max(self._missing))
-
-    def _refuse(self, start: int) -> NoReturn:
-        raise ReplayError(f"{self._hook} observes queries before q_start: give q from the first token on, or chunks that begin at q_start")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from samples import METHODS, PARAMS, arguments, tensors
@@ -16,6 +18,7 @@ from sparsec.trace import Trace
 from sparsec_runtime.rope import Rope
 
 PROMPT, NEW = 50, 9
+SPECS = sorted((Path(__file__).parent / "specs").glob("*.sparse"))
 
 
 def assert_same(mine: Trace, other: Trace) -> None:
@@ -55,6 +58,13 @@ def test_every_choice_of_a_method_agrees_with_the_interpreter(method: str, param
     data = tensors(PROMPT + NEW, seed=2)
     call = dict(prompt_len=PROMPT, chunk=17, **data, **arguments(method, **{param: value}))
     assert_same(replay(method, target="torch", **call), replay(method, target="reference", **call))
+
+
+@pytest.mark.parametrize("chunk", [None, 17])
+@pytest.mark.parametrize("spec", SPECS, ids=lambda path: path.stem)
+def test_constructs_beyond_the_shipped_methods_agree_with_the_interpreter(spec: Path, chunk: int | None) -> None:
+    call = dict(prompt_len=PROMPT, chunk=chunk, **tensors(PROMPT + NEW, seed=4))
+    assert_same(replay(str(spec), target="torch", **call), replay(str(spec), target="reference", **call))
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -16,7 +16,7 @@ _COUNTERS = {
     "prompt_rows": "prompt_rows", "none": "()",
 }  # fmt: skip
 _SIZES = {"l": 'model["n_layers"]', "h": 'model["kv_heads"]'}
-_SHARERS = {"head": "", "layer": 'model["kv_heads"]', "model": 'model["kv_heads"] * model["n_layers"]'}
+_SHARERS = {"head": "", "layer": 'model["kv_heads"]', "model": '(model["kv_heads"] * model["n_layers"])'}
 
 
 def plan_counts(special: Checked, names: Names) -> tuple[CountPlan, ...]:
@@ -32,10 +32,16 @@ def _plan(rule: CountRule, names: Names) -> CountPlan:
         lets.append((variable, _let(let, host.Where(names, known))))
         known[let.target.name.text] = variable
     where = host.Where(names, known)
-    layers = f" and ({host.text(rule.layers, where)})" if rule.layers is not None else ""
+    fires = _fires(rule.hooks)
+    if rule.layers is not None:
+        fires = " and ".join(_joinable(text) for text in (fires, host.text(rule.layers, where)))
     when = host.text(rule.when, where) if rule.when is not None else None
     after = _evicted(rule, where) if rule.action == "evict" else _moved(rule, where)
-    return CountPlan(f"({_fires(rule.hooks)}){layers}" if layers else _fires(rule.hooks), tuple(lets), when, after, rule.line)
+    return CountPlan(fires, tuple(lets), when, after, rule.line)
+
+
+def _joinable(text: str) -> str:
+    return f"({text})" if " or " in text or " if " in text else text
 
 
 def _variable(name: str) -> str:
@@ -66,22 +72,21 @@ def _fires(hooks: tuple[str, ...]) -> str:
 
 
 def _evicted(rule: CountRule, where: host.Where) -> tuple[str, ...]:
-    lines = (f"held = {_whole(rule, where)}", "rows = {place: min(count, held) for place, count in rows.items()}")
-    return (*lines, "length = min(length, held)")
+    lines = ("rows = {place: min(count, held) for place, count in rows.items()}", "length = min(length, held)")
+    return (*_whole("held", rule, where), *lines)
 
 
 def _moved(rule: CountRule, where: host.Where) -> tuple[str, ...]:
-    lines: list[str] = []
+    """Counted once, before either part moves."""
+    if rule.source is None:
+        return ()
+    lines = list(_whole("moved", rule, where))
     for part in rule.parts:
-        if rule.source is None:
-            continue
-        there, here = f'rows["{rule.source}", "{part}"]', f'rows["{rule.zone}", "{part}"]'
-        moved = f"moved_{part.lower()}"
-        lines += [f"{moved} = min({there}, {_whole(rule, where)})", f"{there} -= {moved}", f"{here} += {moved}"]
+        lines += [f'rows["{rule.source}", "{part}"] -= moved', f'rows["{rule.zone}", "{part}"] += moved']
     return tuple(lines)
 
 
-def _whole(rule: CountRule, where: host.Where) -> str:
+def _whole(name: str, rule: CountRule, where: host.Where) -> tuple[str, ...]:
     """Rows per KV head; where heads share a budget, their average rounded up."""
     text, sharers = host.text(rule.rows, where), _SHARERS[rule.per]
-    return text if not sharers else f"-(-({text}) // ({sharers}))"
+    return (f"{name} = {text}",) if not sharers else (f"{name} = {text}  # of all heads", f"{name} = -(-{name} // {sharers})")

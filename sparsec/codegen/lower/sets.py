@@ -9,6 +9,7 @@ from sparsec.codegen.unsupported import unsupported
 from sparsec.dsl import tree as t
 from sparsec.dsl.names import RANKINGS
 
+_RELATIVE = ("recent", "open_page")  # in a selection hook they count from each query; the others from the ends of the sequence
 _BUILDERS = ("sink", "recent", "oldest", "every", "before", "itself")
 
 
@@ -21,13 +22,25 @@ def is_ranked(expr: t.Reduce) -> bool:
 
 
 def everything(letter: str, scope: Scope) -> Op:
-    """All valid rows or pages."""
-    name = "all" if letter in ("t", "s") else "all_pages"
-    return Op("positional", detail=(name, None, None), axes=("h", letter), kind="set", thin=not scope.names.heads_differ)
+    """All valid rows or pages; other domains have no gaps."""
+    if letter not in ("t", "s", "p"):
+        return build.const(True)
+    return _members("all_pages" if letter == "p" else "all", letter, scope)
 
 
 def zone(name: str, scope: Scope, part: str | None = None) -> Op:
-    return Op("positional", detail=("all", name, part), axes=("h", "t"), kind="set", thin=not scope.names.heads_differ)
+    return _members("all", "t", scope, zone=name, part=part)
+
+
+def _members(
+    name: str, letter: str, scope: Scope, *args: Op, zone: str | None = None, part: str | None = None, thin: bool = True
+) -> Op:
+    """A set by position. `seen`: relative to each query of a chunk."""
+    detail: tuple[str | None, ...] = (name, zone, part)
+    axes: tuple[str, ...] = ("h", letter)
+    if name in _RELATIVE and scope.in_selection and scope.in_blocks:
+        detail, axes = (*detail, "seen"), ("i", "h", letter)
+    return Op("positional", args, detail, axes, "set", thin=thin and not scope.names.heads_differ)
 
 
 def named(expr: t.Ref, scope: Scope) -> Op:
@@ -35,22 +48,19 @@ def named(expr: t.Ref, scope: Scope) -> Op:
     if name == "all":
         return everything("t", scope)
     if name == "open_page":
-        return Op("positional", detail=("open_page", None, None), axes=("h", "p"), kind="set", thin=not scope.names.heads_differ)
+        return _members("open_page", "p", scope)
     if name == "none":
-        return Op("map", (everything("t", scope),), ("empty",), ("h", "t"), "set", thin=not scope.names.heads_differ)
+        return build.apply("empty", everything("t", scope), kind="set")
     unsupported(f"`{name}` in a hook", expr.span, "it is for `ensure`", "S907")
 
 
 def positional(expr: t.Call, scope: Scope) -> Op:
     name = expr.name.text
-    if scope.in_selection and scope.in_blocks:
-        unsupported(f"`{name}` relative to each query of a chunk", expr.span, "select in decode only", "S907")
     if name in ("before", "itself"):
         unsupported(f"`{name}(...)`", expr.span, "use sink, recent, oldest or every", "S907")
     zone_name = expr.args[1].name.text if len(expr.args) > 1 else None
     count = expressions.lower(expr.args[0], scope)
-    heads = not scope.names.heads_differ and "h" not in count.axes
-    return Op("positional", (count,), (name, zone_name, None), ("h", "t"), "set", thin=heads)
+    return _members(name, "t", scope, count, zone=zone_name, thin="h" not in count.axes)
 
 
 def aligned(left: Op, right: Op) -> tuple[Op, Op]:

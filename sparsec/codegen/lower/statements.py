@@ -115,7 +115,7 @@ def _in_part(op: Op, part: str | None) -> Op:
     args = tuple(_in_part(arg, part) for arg in op.args)
     detail = op.detail
     if op.name == "positional" and part is not None and detail[1] is not None:
-        detail = (detail[0], detail[1], part)
+        detail = (*detail[:2], part, *detail[3:])
     return Op(op.name, args, detail, op.axes, op.kind, op.host, op.thin, op.support)
 
 
