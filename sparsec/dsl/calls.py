@@ -48,7 +48,7 @@ def _unknown_function(typer: Typer, call: t.Call) -> None:
         typer.ctx.report("S117", call.name, f"`{name}` is a {kind}, not a function", f"write `{name}` without parentheses")
     else:
         known = (*names.FUNCTIONS, *names.REDUCTIONS)
-        help, fixes = scopes.suggestion(call.name, known, f"functions: {', '.join(names.FUNCTIONS)}")
+        help, fixes = scopes.suggestion(typer.ctx, call.name, known, f"functions: {', '.join(names.FUNCTIONS)}")
         typer.ctx.report("S102", call.name, f"unknown function `{name}`", help, fixes)
 
 
@@ -79,7 +79,7 @@ def check_keywords(
         word = keyword.name.text
         if word not in allowed:
             otherwise = f"`{name}` takes {scopes.listed(allowed)}" if allowed else f"`{name}` takes none"
-            help, fixes = scopes.suggestion(keyword.name, allowed, otherwise)
+            help, fixes = scopes.suggestion(typer.ctx, keyword.name, allowed, otherwise)
             typer.ctx.report("S106", keyword.name, f"unknown keyword argument `{word}` of `{name}`", help, fixes)
             good = False
         elif word in seen:
@@ -156,7 +156,7 @@ def _word(typer: Typer, arg: t.Expr, allowed: tuple[str, ...], kind: str) -> Typ
     if name is None or allowed and name not in allowed:
         help, fixes = f"known: {', '.join(allowed)}" if allowed else "write a bare name", ()
         if name is not None:
-            help, fixes = scopes.suggestion(arg.name, allowed, help)
+            help, fixes = scopes.suggestion(typer.ctx, arg.name, allowed, help)
         typer.ctx.report("S101", arg, f"unknown {kind} `{name}`" if name else f"a {kind} is needed here", help, fixes)
         return UNKNOWN
     typer.ctx.bindings[id(arg)] = Symbol(name, "word")

@@ -32,6 +32,8 @@ class Context:
     types: dict[int, Type] = field(default_factory=dict)
     bindings: dict[int, Symbol] = field(default_factory=dict)
     lets: dict[str, list[Symbol]] = field(default_factory=dict)  # every let of every hook, by name
+    comparisons: int = 0  # of unknown names with known ones, so far
+    effort: int = 6_000  # steps that proofs may still take in this file
     _found: dict[tuple, Diagnostic] = field(default_factory=dict)
 
     @property

@@ -176,7 +176,7 @@ def _check_dtype(typer: Typer, dtype: t.Dtype, letters: tuple[str, ...], kind: s
     ctx, info = typer.ctx, names.DTYPES.get(dtype.name.text)
     fitting = [name for name, known in names.DTYPES.items() if kind in known.uses]
     if info is None:
-        help, fixes = scopes.suggestion(dtype.name, fitting, f"dtypes of a {kind}: {', '.join(fitting)}")
+        help, fixes = scopes.suggestion(ctx, dtype.name, fitting, f"dtypes of a {kind}: {', '.join(fitting)}")
         ctx.report("S105", dtype.name, f"unknown dtype `{dtype.name}`", help, fixes)
         return False
     if kind not in info.uses:

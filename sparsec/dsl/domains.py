@@ -42,6 +42,11 @@ def member_letter(ctx: Context, letter: str) -> str | None:
     return next((known for known, domain in names.LETTERS.items() if domain == item.base.text), None)
 
 
+def is_group(ctx: Context, letter: str) -> bool:
+    item = domain_item(ctx, letter)
+    return item is not None and item.kind == "groups"
+
+
 def same_domain(ctx: Context, a: str, b: str) -> bool:
     """Do two letters range over the same things? A subset domain counts as its base where it indexes."""
     return ctx.letters[a] == ctx.letters[b] or base_domain(ctx, a) == base_domain(ctx, b)
@@ -53,7 +58,7 @@ def base_domain(ctx: Context, letter: str) -> str:
 
 
 def unknown_letter(ctx: Context, ident: t.Ident) -> None:
-    help, fixes = suggestion(ident, ctx.letters, "letters: i query, t s token, p page, h kv_head, g group, c d channel, "
+    help, fixes = suggestion(ctx, ident, ctx.letters, "letters: i query, t s token, p page, h kv_head, g group, c d channel, "
                              "l layer, x kv_width, y hidden_width; declare others with `domain`")  # fmt: skip
     ctx.report("S109", ident, f"unknown index letter `{ident}`", help, fixes)
 

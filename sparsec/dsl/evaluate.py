@@ -153,6 +153,12 @@ def page_size(env: Mapping[str, Value]) -> int:
     return int(env["page_size"])
 
 
+def _levels(bits: int | float) -> int:
+    if not 0 <= bits <= 64:
+        raise EvaluationError(f"no code has {bits} bits")
+    return 2 ** int(bits)
+
+
 _FUNCTIONS: dict[str, Callable[[list[int | float], Mapping[str, Value]], int | float]] = {
     "min": lambda v, env: min(v),
     "max": lambda v, env: max(v),
@@ -166,7 +172,7 @@ _FUNCTIONS: dict[str, Callable[[list[int | float], Mapping[str, Value]], int | f
     "sqrt": lambda v, env: math.sqrt(v[0]),
     "sigmoid": lambda v, env: 1 / (1 + math.exp(-v[0])),
     "clip": lambda v, env: min(max(v[0], v[1]), v[2]) if len(v) == 3 else max(v[0], v[1]),
-    "levels": lambda v, env: 2 ** int(v[0]),
+    "levels": lambda v, env: _levels(v[0]),
     "pages": lambda v, env: math.floor(v[0] / page_size(env)) if isinstance(v[0], float) else v[0] // page_size(env),
     "pages_for": lambda v, env: math.ceil(v[0] / page_size(env)) if isinstance(v[0], float) else -(-v[0] // page_size(env)),
     "tokens": lambda v, env: v[0] * page_size(env),

@@ -169,7 +169,7 @@ def check_choice_value(typer: Typer, item: t.Param, value: t.Expr) -> bool:
         return True
     if known:
         listed = f"values of `{item.name}`: {', '.join(known)}"
-        help, fixes = scopes.suggestion(value.name, known, listed) if name is not None else (listed, ())
+        help, fixes = scopes.suggestion(typer.ctx, value.name, known, listed) if name is not None else (listed, ())
         what = f"`{name}`" if name is not None else "this"
         typer.ctx.report("S115", value, f"{what} is not a value of the choice `{item.name}`", help, fixes)
     return False

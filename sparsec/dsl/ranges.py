@@ -17,6 +17,7 @@ from sparsec.dsl.scopes import choices
 from sparsec.dsl.static import provably_leq
 
 _TRIALS = 400
+_MAX_NAMES = 8
 _FACT_SAMPLES: dict[str, tuple[int | float, ...]] = {
     "n_layers": (1, 2, 32),
     "kv_heads": (1, 8),
@@ -120,16 +121,20 @@ def _when(env: Mapping[str, Value], earlier: Mapping[str, t.Param]) -> str:
 
 
 def _samples(ctx: Context, exprs: tuple[t.Expr, ...], earlier: Mapping[str, t.Param]) -> Iterator[dict[str, Value]]:
-    """Values at the ends of the ranges for all names that the expressions depend on."""
+    """Values at the ends of the ranges for all names that the expressions depend on; none where these are too many."""
+    if ctx.effort <= 0:
+        return iter(())
     needed = _needed(exprs, earlier)
     ordered = [name for name in _FACT_SAMPLES if name in needed] + [name for name in earlier if name in needed]
+    if len(ordered) > _MAX_NAMES:
+        return iter(())
     return islice(_assignments(ctx, ordered, earlier, {}), _TRIALS)
 
 
 def _needed(exprs: tuple[t.Expr, ...], earlier: Mapping[str, t.Param]) -> set[str]:
     found: set[str] = set()
     todo: list[t.Node] = list(exprs)
-    while todo:
+    while todo and len(found) <= 2 * _MAX_NAMES:
         for node in t.walk(todo.pop()):
             if isinstance(node, t.Ref) and node.name.text not in found:
                 found.add(node.name.text)
@@ -146,7 +151,9 @@ def _assignments(
         yield dict(env)
         return
     for value in _candidates(ctx, names[0], earlier, env):
-        yield from _assignments(ctx, names[1:], earlier, {**env, names[0]: value})
+        ctx.effort -= 1
+        if ctx.effort > 0:
+            yield from _assignments(ctx, names[1:], earlier, {**env, names[0]: value})
 
 
 def _candidates(ctx: Context, name: str, earlier: Mapping[str, t.Param], env: Mapping[str, Value]) -> list[Value]:

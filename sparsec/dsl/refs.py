@@ -126,7 +126,7 @@ def _unresolved(typer: Typer, ref: t.Ref, scope: Scope) -> None:
     elif len(name) == 1:
         otherwise = "index letters are i t s p h g c d l x y and those declared with `domain`"
     declare = "declare it as a `param` or `state`, or define it before with `let`"
-    help, fixes = (otherwise, ()) if otherwise else scopes.suggestion(ref.name, known, declare)
+    help, fixes = (otherwise, ()) if otherwise else scopes.suggestion(typer.ctx, ref.name, known, declare)
     ctx.report("S101", ref.name, f"unknown name `{name}`", help, fixes)
 
 

@@ -14,6 +14,10 @@ from sparsec.dsl.checked import Symbol
 from sparsec.dsl.context import Context
 
 
+_LONG = 64  # characters of a name that is compared with others
+_COMPARISONS = 10_000  # per file
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Where an expression stands. place: "param", "static", "equation", "hook" or "ensure"."""
@@ -35,9 +39,18 @@ def nearest(word: str, known: frozenset[str]) -> str | None:
     return near[0] if near else None
 
 
-def suggestion(ident: t.Ident, known: Iterable[str], otherwise: str | None = None) -> tuple[str | None, tuple[Fix, ...]]:
-    """Help line and fix for an unknown name; `otherwise` is the help where nothing is near."""
-    near = nearest(ident.text, frozenset(known)) if len(ident.text) <= 64 else None
+def suggestion(
+    ctx: Context, ident: t.Ident, known: Iterable[str], otherwise: str | None = None
+) -> tuple[str | None, tuple[Fix, ...]]:
+    """Help line and fix for an unknown name; `otherwise` is the help where nothing is near.
+
+    Comparing names is slow, so a file full of unknown names gets suggestions for the first of them only.
+    """
+    words = frozenset(known)
+    ctx.comparisons += len(words)
+    if len(ident.text) > _LONG or ctx.comparisons > _COMPARISONS:
+        return otherwise, ()
+    near = nearest(ident.text, words)
     if near is None:
         return otherwise, ()
     certain = difflib.SequenceMatcher(None, ident.text, near).ratio() >= 0.75
@@ -51,14 +64,14 @@ def listed(words: Iterable[str]) -> str:
 def unknown(ctx: Context, code: str, kind: str, ident: t.Ident, known: Iterable[str]) -> None:
     """Report a word that is none of a closed list."""
     known = tuple(known)
-    help, fixes = suggestion(ident, known, f"known: {', '.join(known)}")
+    help, fixes = suggestion(ctx, ident, known, f"known: {', '.join(known)}")
     ctx.report(code, ident, f"unknown {kind} `{ident}`", help, fixes)
 
 
 def unknown_zone(ctx: Context, ident: t.Ident | None, where: t.Node, zones: tuple[str, ...]) -> None:
     """Report S107 for a name, or an expression, that is no declared zone."""
     otherwise = f"zones: {', '.join(zones)}" if zones else "this method declares no zone"
-    help, fixes = suggestion(ident, zones, otherwise) if ident is not None else (otherwise, ())
+    help, fixes = suggestion(ctx, ident, zones, otherwise) if ident is not None else (otherwise, ())
     message = f"unknown zone `{ident}`" if ident is not None else "a zone is needed here"
     ctx.report("S107", where, message, help, fixes)
 
@@ -193,7 +206,7 @@ def _check_hook_names(ctx: Context, item: t.Hook) -> None:
     seen: set[str] = set()
     for ident in item.names:
         if ident.text not in names.HOOKS:
-            help, fixes = suggestion(ident, names.HOOKS, f"hooks: {', '.join(names.HOOKS)}")
+            help, fixes = suggestion(ctx, ident, names.HOOKS, f"hooks: {', '.join(names.HOOKS)}")
             ctx.report("S103", ident, f"unknown hook `{ident}`", help, fixes)
         elif ident.text in seen:
             ctx.report("S110", ident, f"`{ident}` is named twice in one binding", "remove one of the two")

@@ -132,7 +132,7 @@ def _check_assign(typer: Typer, stmt: t.Assign, scope: Scope) -> None:
         if symbol is None and scopes.reserved(target.name.text) is None:
             states = tuple(item.target.name.text for item in ctx.method.of(t.State))
             otherwise = f"declare it: `state {target.name}: f32 = 0`, or define it here with `let`"
-            help, fixes = scopes.suggestion(target.name, states, otherwise)
+            help, fixes = scopes.suggestion(ctx, target.name, states, otherwise)
             ctx.report("S101", target.name, f"unknown state `{target.name}`", help, fixes)
         return
     ctx.bindings[id(target)] = symbol

@@ -14,7 +14,8 @@ from sparsec.dsl import tree as t
 from sparsec.dsl.context import Context
 from sparsec.dsl.linear import ONE, ZERO, Atom, Forms, Linear
 
-_STEPS = 3000
+_STEPS = 2000  # of one proof
+_LEAST_STEPS = 4  # where the file's effort is spent
 _DEPTH = 100
 _Cases = tuple[Linear, ...]  # all of them must be considered
 _COMPOUND = ("where", "let", "min", "max", "floor", "ceil", "round", "abs", "relu", "mul", "div", "floordiv")
@@ -65,9 +66,8 @@ class _Prover:
     def __init__(self, ctx: Context, given: Sequence[t.Expr] = ()) -> None:
         self.ctx = ctx
         self.forms = Forms(ctx)
-        self.steps = _STEPS
+        self.steps = min(_STEPS, max(_LEAST_STEPS, ctx.effort))
         self.depth = 0
-        self.order = {item.name.text: index for index, item in enumerate(ctx.method.of(t.Param))}
         self.given = tuple(form for condition in given for form in self._known(condition))
 
     def _known(self, condition: t.Expr) -> list[Linear]:
@@ -90,6 +90,7 @@ class _Prover:
         if form.constant is not None:
             return form.constant
         self.steps -= 1
+        self.ctx.effort -= 1
         if self.steps < 0 or self.depth > _DEPTH:
             return None
         self.depth += 1
@@ -125,7 +126,7 @@ class _Prover:
         if atom.op in _COMPOUND:
             return (3, number)
         if atom.op == "param":
-            return (1, self.order[atom.key])
+            return (1, self.ctx.symbols[atom.key].item.span.start)
         return (0, number) if atom.op == "fact" and atom.key != "len" else (2, number)
 
     def _from_given(

@@ -161,6 +161,8 @@ class Typer:
     def _members(self, expr: t.Ref, letter: str) -> Type:
         member = domains.member_letter(self.ctx, letter)
         self.ctx.bindings[id(expr)] = Symbol(letter, "letter")
+        if member is None and domains.is_group(self.ctx, letter):
+            return UNKNOWN  # what it groups is unknown, and reported
         if member is None:
             domain = self.ctx.letters[letter]
             help = "only letters of pages and of `groups` domains are sets of rows"
