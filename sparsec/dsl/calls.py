@@ -268,5 +268,6 @@ def _converted(typer: Typer, call: t.Call, given: Unit, wanted: str, unit: Unit)
     if given.dim in (wanted, "int"):
         return unit
     what = given.dim or "the value of a tensor"
-    typer.ctx.report("S304", call.args[0], f"`{call.name}` converts {wanted}, but this is {what}", f"give a number of {wanted}")
+    message = f"`{call.name}` converts {wanted}, but this is {what}"
+    typer.ctx.report("S304", call.args[0], message, f"give a number of {wanted}")
     return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sparsec.dsl import domains, names, scopes, units
 from sparsec.dsl import tree as t
-from sparsec.dsl.calls import check_keywords
 from sparsec.dsl.checked import UNKNOWN, Symbol, Type
+from sparsec.dsl.dtypes import check_dtype, type_of_dtype
 from sparsec.dsl.operators import check_choice_value, check_units
 from sparsec.dsl.scopes import Scope
 from sparsec.dsl.types import Typer
@@ -65,7 +65,8 @@ def _check_number_param(typer: Typer, item: t.Param, unit: Unit, scope: Scope) -
     if bound is not None and not bound.is_range:
         limits = bound.low.items if isinstance(bound.low, t.SetLiteral) else ()
         if not limits:
-            typer.ctx.report("S114", bound, f"the range of `{item.name}` has no end", "write `in low..high`, `in low..` or `in {a, b}`")
+            help = "write `in low..high`, `in low..` or `in {a, b}`"
+            typer.ctx.report("S114", bound, f"the range of `{item.name}` has no end", help)
     for expr in (*limits, item.default):
         found = typer.infer_number(expr, scope)
         if found.kind == "unknown":
@@ -111,9 +112,10 @@ def _check_weight(typer: Typer, item: t.Weight) -> None:
         if letter.text not in typer.ctx.letters:
             domains.unknown_letter(typer.ctx, letter)
         elif letter.text in seen:
-            typer.ctx.report("S208", letter, f"`{letter}` occurs twice in `{item.name}`", "use two letters of the same domain")
+            help = "use two letters of the same domain"
+            typer.ctx.report("S208", letter, f"`{letter}` occurs twice in `{item.name}`", help)
         seen.add(letter.text)
-    _check_dtype(typer, item.dtype, tuple(letter.text for letter in item.letters), "weight")
+    check_dtype(typer, item.dtype, tuple(letter.text for letter in item.letters), "weight")
     if item.value is not None:
         found = typer.infer_number(item.value, _STATIC)
         for stray in sorted(found.free - seen):
@@ -148,8 +150,8 @@ def _declare_type(typer: Typer, target: t.Ref, dtype: t.Dtype | None, kind: str)
     if dtype is None:
         ctx.types[id(target)] = _decoded_type(typer, target, letters)
         return
-    good = _check_dtype(typer, dtype, letters, kind)
-    ctx.types[id(target)] = _type_of_dtype(typer, target, dtype, frozenset(letters)) if good else UNKNOWN
+    good = check_dtype(typer, dtype, letters, kind)
+    ctx.types[id(target)] = type_of_dtype(typer, target, dtype, frozenset(letters)) if good else UNKNOWN
 
 
 def _decoded_type(typer: Typer, target: t.Ref, letters: tuple[str, ...]) -> Type:
@@ -162,94 +164,6 @@ def _decoded_type(typer: Typer, target: t.Ref, letters: tuple[str, ...]) -> Type
             if not domains.check_index_domain(typer.ctx, target, index, letter, wanted):
                 return UNKNOWN
     return typer.number(target, units.PLAIN, frozenset(letters))
-
-
-def _type_of_dtype(typer: Typer, target: t.Ref, dtype: t.Dtype, free: frozenset[str]) -> Type:
-    if dtype.letter is not None:
-        return Type("set", free, (dtype.letter.text,))
-    if dtype.name.text == "bool":
-        return Type("bool", free)
-    return typer.number(target, units.WHOLE if names.DTYPES[dtype.name.text].integral else units.PLAIN, free)
-
-
-def _check_dtype(typer: Typer, dtype: t.Dtype, letters: tuple[str, ...], kind: str) -> bool:
-    ctx, info = typer.ctx, names.DTYPES.get(dtype.name.text)
-    fitting = [name for name, known in names.DTYPES.items() if kind in known.uses]
-    if info is None:
-        help, fixes = scopes.suggestion(ctx, dtype.name, fitting, f"dtypes of a {kind}: {', '.join(fitting)}")
-        ctx.report("S105", dtype.name, f"unknown dtype `{dtype.name}`", help, fixes)
-        return False
-    if kind not in info.uses:
-        ctx.report("S121", dtype, f"a {kind} cannot have dtype `{info.name}`", f"dtypes of a {kind}: {', '.join(fitting)}")
-        return False
-    if dtype.letter is not None:
-        return _check_set_letter(typer, dtype, letters)
-    good = check_keywords(typer, dtype, info.keywords, (), _EQUATION)
-    if len(dtype.args) != len(info.args):
-        count = len(info.args)
-        help = f"write `{info.name}({', '.join(info.args)})`" if count else f"write `{info.name}`"
-        ctx.report("S118", dtype, f"`{info.name}` takes {count or 'no'} argument{'' if count == 1 else 's'}", help)
-        return False
-    for arg in dtype.args:
-        _check_dtype_argument(typer, dtype, arg)
-    return _check_along(typer, dtype, letters) and good
-
-
-def _check_set_letter(typer: Typer, dtype: t.Dtype, letters: tuple[str, ...]) -> bool:
-    letter = dtype.letter
-    if letter.text not in typer.ctx.letters:
-        domains.unknown_letter(typer.ctx, letter)
-        return False
-    if letter.text in letters:
-        message = f"`{letter}` is an index of this state and cannot be what its set ranges over"
-        typer.ctx.report("S208", letter, message, "a set for every t of tokens would need two letters, `t` and `s`")
-        return False
-    return True
-
-
-def _check_dtype_argument(typer: Typer, dtype: t.Dtype, arg: t.Expr) -> None:
-    match dtype.name.text:
-        case "int":
-            typer.infer_count(arg, _EQUATION, "bits")
-        case "pruned":
-            typer.infer_bool(arg, _EQUATION)
-        case "index":
-            zones = tuple(zone.name.text for zone in typer.ctx.method.of(t.Zone))
-            if domains.bare(arg) not in zones:
-                ident = arg.name if isinstance(arg, t.Ref) else None
-                scopes.unknown_zone(typer.ctx, ident, arg, zones)
-            typer.ctx.types[id(arg)] = Type("zone", base=("t",))
-        case "code":
-            _check_grid(typer, arg)
-
-
-def _check_grid(typer: Typer, arg: t.Expr) -> None:
-    """A grid is a weight with one index, of a domain declared for it."""
-    symbol = typer.ctx.symbols.get(domains.bare(arg) or "")
-    typer.ctx.types[id(arg)] = Type("number", static=True)
-    if symbol is None or symbol.kind != "weight":
-        known = tuple(item.name.text for item in typer.ctx.method.of(t.Weight))
-        typer.ctx.report("S101", arg, "a grid must be a declared weight", f"weights: {', '.join(known) or 'none'}")
-        return
-    typer.ctx.bindings[id(arg)] = symbol
-    declared = [letter for letter in symbol.letters if letter in typer.ctx.letters and domains.domain_item(typer.ctx, letter)]
-    if len(symbol.letters) != 1 or not declared:
-        message = f"the grid `{symbol.name}` must have one index, of a domain declared for it"
-        typer.ctx.report("S205", arg, message, "e.g. `domain grid[r] = levels(bits)` and `weight lut[r]: ...`")
-
-
-def _check_along(typer: Typer, dtype: t.Dtype, letters: tuple[str, ...]) -> bool:
-    """`along` names the axis whose neighbours share a scale: the token, or the last index."""
-    for keyword in dtype.keywords:
-        letter = domains.letter_of(typer.ctx, keyword.value)
-        if keyword.name.text != "along" or letter is None:
-            continue
-        legal = [name for name in letters if typer.ctx.letters[name] == "token" or name == letters[-1]]
-        if letter not in legal:
-            message = f"values cannot be grouped along `{letter}` here"
-            typer.ctx.report("S213", keyword.value, message, f"`along` is the token index or the last one: {', '.join(legal)}")
-            return False
-    return True
 
 
 def _is_index(part: t.Store | t.Decode) -> bool:
@@ -269,7 +183,9 @@ def _check_equation(typer: Typer, target: t.Ref, value: t.Expr, spare: int = 0) 
         domains.check_equation(typer.ctx, target, letters, found, spare)
 
 
-def check_update(typer: Typer, target: t.Ref, value: t.Expr, scope: Scope, letters: tuple[str, ...] | None = None) -> None:
+def check_update(
+    typer: Typer, target: t.Ref, value: t.Expr, scope: Scope, letters: tuple[str, ...] | None = None
+) -> None:
     """An initial value or an assignment of a state: the kind of the state, its letters, or a constant."""
     whole = typer.ctx.type_of(target)
     constant = False
@@ -279,7 +195,8 @@ def check_update(typer: Typer, target: t.Ref, value: t.Expr, scope: Scope, lette
         typer.settle(value, whole.base)
         found = typer.ctx.type_of(value)
         if found.kind in ("set", "zone") and typer.common_base(found.base, whole.base) != found.base:
-            message = f"`{target.name}` is a set over {scopes.listed(whole.base)}, this is one over {scopes.listed(found.base)}"
+            own, given = scopes.listed(whole.base), scopes.listed(found.base)
+            message = f"`{target.name}` is a set over {own}, this is one over {given}"
             typer.ctx.report("S212", value, message, "rank over the letter of the state's `set[...]`")
             return
     elif whole.kind == "bool":

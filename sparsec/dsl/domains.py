@@ -15,6 +15,12 @@ from sparsec.dsl.context import Context
 from sparsec.dsl.scopes import suggestion
 
 
+_LETTERS = (
+    "letters: i query, t s token, p page, h kv_head, g group, c d channel, l layer, x kv_width, y hidden_width; "
+    "declare others with `domain`"
+)
+
+
 def bare(expr: t.Expr) -> str | None:
     """The name of an expression that is nothing but a name."""
     return expr.name.text if isinstance(expr, t.Ref) and not expr.indices else None
@@ -58,8 +64,7 @@ def base_domain(ctx: Context, letter: str) -> str:
 
 
 def unknown_letter(ctx: Context, ident: t.Ident) -> None:
-    help, fixes = suggestion(ctx, ident, ctx.letters, "letters: i query, t s token, p page, h kv_head, g group, c d channel, "
-                             "l layer, x kv_width, y hidden_width; declare others with `domain`")  # fmt: skip
+    help, fixes = suggestion(ctx, ident, ctx.letters, _LETTERS)
     ctx.report("S109", ident, f"unknown index letter `{ident}`", help, fixes)
 
 
@@ -110,15 +115,16 @@ def check_index_domain(ctx: Context, ref: t.Ref, index: t.Expr, letter: str, wan
 
 
 def check_equation(ctx: Context, target: t.Ref, letters: Sequence[str], value: Type, spare: int = 0) -> None:
-    """Same letters on both sides; `spare` of them may be missing on the right: all for a constant that fills a state, one for
-    the members of an index store."""
+    """Same letters on both sides; `spare` of them may be missing on the right: all for a constant that fills a state,
+    one for the members of an index store."""
     if value.kind == "unknown":
         return
     free = value.free | frozenset(value.base) & frozenset(letters) if value.kind == "set" else value.free
     for letter in sorted(free - frozenset(letters)):
         domain = ctx.letters[letter]
         message = f"`{letter}` ({domain}) is free on the right but not bound on the left of `{target.name}`"
-        ctx.report("S201", target, message, f"reduce it, e.g. `sum[{letter}](...)`, or write `{target.name}` with `{letter}`")
+        help = f"reduce it, e.g. `sum[{letter}](...)`, or write `{target.name}` with `{letter}`"
+        ctx.report("S201", target, message, help)
     missing = sorted(frozenset(letters) - free)
     if not ctx.strict or len(missing) <= spare:
         return
@@ -129,7 +135,7 @@ def check_equation(ctx: Context, target: t.Ref, letters: Sequence[str], value: T
 
 
 def check_branches(ctx: Context, call: t.Call, branches: Sequence[Type]) -> None:
-    """Branches of `where` may differ in heads alone: one that lost its tokens is a slip, one that lost `h` but kept `g` too."""
+    """Branches of `where` may differ in heads and layers alone: one that lost its tokens is a slip."""
     if not ctx.strict or any(branch.kind == "unknown" for branch in branches):
         return
     union = frozenset().union(*(branch.free for branch in branches))
@@ -141,15 +147,17 @@ def check_branches(ctx: Context, call: t.Call, branches: Sequence[Type]) -> None
         if lost:
             others = ", ".join(sorted(union))
             message = f"this branch of `where` does not depend on `{lost[0]}`, but the other one does"
-            ctx.report("S210", arg, message, f"both branches should be a value of [{others}]; only heads may be reduced in one")
+            help = f"both branches should be a value of [{others}]; only heads may be reduced in one"
+            ctx.report("S210", arg, message, help)
 
 
 def check_heads(ctx: Context, binder: t.Binder, free: frozenset[str]) -> None:
     """`g` counts the query heads of one KV head: without `h` it names nothing."""
     stray = sorted(letter for letter in free if ctx.letters[letter] == "group")
     if ctx.letters[binder.letter.text] == "kv_head" and stray:
-        message = f"`{binder.letter}` is reduced while `{stray[0]}` stays: `{stray[0]}` names a query head only together with `h`"
-        ctx.report("S211", binder.letter, message, f"reduce both, e.g. `max[h, {stray[0]}](...)`, or `{stray[0]}` alone")
+        g = stray[0]
+        message = f"`{binder.letter}` is reduced while `{g}` stays: `{g}` names a query head only together with `h`"
+        ctx.report("S211", binder.letter, message, f"reduce both, e.g. `max[h, {g}](...)`, or `{g}` alone")
 
 
 def check_binder(ctx: Context, binder: t.Binder, seen: Sequence[str], outer: frozenset[str], keeps: bool) -> bool:

@@ -38,7 +38,8 @@ class Param:
             return f"one of {', '.join(self.choices)}"
         bound = self.item.bound
         if bound is None:
-            return {"bool": "true or false", "layer_set": "layers, such as 0,2 or {0, 2}"}.get(self.unit, f"any number of {self.unit}")
+            words = {"bool": "true or false", "layer_set": "layers, such as 0,2 or {0, 2}"}
+            return words.get(self.unit, f"any number of {self.unit}")
         if not bound.is_range:
             return f"one of {', '.join(_shown(value, env) for value in bound.low.items)}"
         high = "" if bound.high is None else _shown(bound.high, env)
@@ -153,7 +154,8 @@ class ParamTable:
             return evaluate_default(param, env)
         except EvaluationError as error:
             hint = "name a model, or give a value" if error.missing else "give a value"
-            raise ParamError(param.name, None, f"{param.legal(env)}; {hint}", f"its default cannot be computed: {error}") from None
+            reason = f"its default cannot be computed: {error}"
+            raise ParamError(param.name, None, f"{param.legal(env)}; {hint}", reason) from None
 
     def _check_range(self, param: Param, value: Value, given: str, env: Mapping[str, Value]) -> None:
         if param.unit == "layer_set":

@@ -70,7 +70,8 @@ def _declared(typer: Typer, ref: t.Ref, symbol: Symbol, scope: Scope) -> Symbol 
         help = f"move the declaration of `{name}` above this one"
         typer.ctx.report("S112", ref, f"`{name}` is not declared before this param", help)
         return None
-    if scope.place == "param" and symbol.kind != "param" or scope.place == "static" and symbol.kind not in ("param", "layers"):
+    readable = {"param": ("param",), "static": ("param", "layers")}.get(scope.place)
+    if readable is not None and symbol.kind not in readable:
         help = "only params declared before, numbers and model facts have a value here"
         typer.ctx.report("S119", ref, f"the {symbol.kind} `{name}` has no value here", help)
         return None

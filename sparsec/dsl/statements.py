@@ -85,9 +85,11 @@ def _check_let(typer: Typer, stmt: t.Let, scope: Scope) -> None:
         domains.check_equation(ctx, stmt.target, letters, found)
         ctx.types[id(stmt.target)] = _let_type(typer, stmt, letters, found)
     symbol = next(known for known in ctx.lets[name.text] if known.item is stmt)
-    taken = scopes.reserved(name.text) or (f"the index letter of {ctx.letters[name.text]}" if name.text in ctx.letters else None)
+    taken = scopes.reserved(name.text) or ("an index letter" if name.text in ctx.letters else None)
     if taken is not None:
         ctx.report("S111", name, f"`{name}` is {taken} of the language", "choose another name")
+        ctx.types[id(stmt.target)] = UNKNOWN
+        scope.lets[name.text] = symbol  # later uses mean this let
         return
     first = scope.lets.get(name.text) or ctx.symbols.get(name.text)
     if first is not None:
@@ -138,7 +140,8 @@ def _check_assign(typer: Typer, stmt: t.Assign, scope: Scope) -> None:
     ctx.bindings[id(target)] = symbol
     letters = _assigned_letters(typer, target, symbol, scope)
     whole = ctx.type_of(symbol.item.target)
-    ctx.types[id(target)] = UNKNOWN if letters is None or whole.kind == "unknown" else replace(whole, free=frozenset(letters))
+    known = letters is not None and whole.kind != "unknown"
+    ctx.types[id(target)] = replace(whole, free=frozenset(letters)) if known else UNKNOWN
     if stmt.op == "+=" and whole.kind in ("set", "bool"):
         help = f"write `{target.name} = {target.name} | ...`" if whole.kind == "set" else "write `=`"
         ctx.report("S301", target, f"`{target.name}` is no number and cannot be added to", help)
@@ -191,16 +194,19 @@ def _check_blend(typer: Typer, stmt: t.Blend, scope: Scope) -> None:
     if stmt.binder.within is not None:
         found = typer.infer_set(stmt.binder.within, scope, (letter,))
         if len(found.base) == 1 and not domains.same_domain(typer.ctx, letter, found.base[0]):
-            message = f"`{letter}` ranges over {typer.ctx.letters[letter]}, but this is a set over {scopes.listed(found.base)}"
+            domain = typer.ctx.letters[letter]
+            message = f"`{letter}` ranges over {domain}, but this is a set over {scopes.listed(found.base)}"
             typer.ctx.report("S209", stmt.binder, message, "use the letter of the set")
     inner = scope.binding((letter,))
     for part, value in (("key", stmt.key), ("value", stmt.value), ("times", stmt.times)):
         found = typer.infer_number(value, inner)
         if found.kind != "unknown" and letter not in found.free:
-            typer.ctx.report("S204", value, f"the {part} of this `blend` does not depend on `{letter}`", f"index it with `{letter}`")
+            message = f"the {part} of this `blend` does not depend on `{letter}`"
+            typer.ctx.report("S204", value, message, f"index it with `{letter}`")
     key, value = typer.ctx.type_of(stmt.key), typer.ctx.type_of(stmt.value)
     if "unknown" not in (key.kind, value.kind) and key.free != value.free:
-        message = f"key and value differ in their letters: [{', '.join(sorted(key.free))}] and [{', '.join(sorted(value.free))}]"
+        one, other = (", ".join(sorted(side.free)) for side in (key, value))
+        message = f"key and value differ in their letters: [{one}] and [{other}]"
         typer.ctx.report("S201", stmt.value, message, "a blended row has one key and one value: use the same letters")
 
 

@@ -192,7 +192,8 @@ class _Prover:
     def _rounding(self, atom: Atom, lower: bool) -> list[_Cases]:
         (form,) = atom.args
         slack = {"floor": (1, 0), "ceil": (0, 1), "round": (Fraction(1, 2), Fraction(1, 2))}[atom.op]
-        options: list[_Cases] = [(form - ONE.scaled(Fraction(slack[0])) if lower else form + ONE.scaled(Fraction(slack[1])),)]
+        shift = Linear(const=Fraction(-slack[0] if lower else slack[1]))
+        options: list[_Cases] = [(form + shift,)]
         if lower and self._at_least(form, 0):
             options.append((ZERO,))
         return options

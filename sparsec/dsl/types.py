@@ -26,7 +26,8 @@ def _way_out(found: Type, wanted: str, name: str) -> str:
     if wanted == "true or false":
         return f"compare it, e.g. `{name} > 0`" if found.kind == "number" else "ask for members, e.g. `t in S`"
     if found.kind == "bool":
-        return f"write `where({name}, 1, 0)` for a number" if wanted == "a number" else "choose with `where(condition, a, b)`"
+        number = wanted == "a number"
+        return f"write `where({name}, 1, 0)` for a number" if number else "choose with `where(condition, a, b)`"
     if found.kind in SET_KINDS and wanted == "a number":
         return "count its members with `count[t in SET](1)`, or the rows of a zone with `rows(zone)`"
     if wanted.startswith("a set of layers"):
