@@ -1,26 +1,26 @@
 """CacheManager: storage and execution of one forward for one method. The generated manager of an artifact is its subclass.
 
 The engine's order: begin_step (pages) -> attend per layer (write, hooks, attention) -> finish (hooks after sampling) -> commit_step (stored
-rows change, pages are freed). rollback_step undoes a step that failed anywhere before its commit. Knows no model code and no request policy.
+rows change, pages are freed). rollback_step undoes a step that failed anywhere before its commit. Knows no model and no request policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .admission import page_need
 from .attention.decode import attend_decode
 from .attention.prefill import attend_prefill
 from .hooks import AFTER_ATTENTION, BEFORE_ATTENTION, END_OF_PROMPT, FINISH_STEP, HOOKS, bound_hooks
 from .layout import PARTS, Counts, Layout
 from .memory import OutOfPages, PageCounts
 from .params import ParamSpec, Value, Values, resolve_params
+from .planning import page_need, pages_held, pages_planned
 from .resident import Resident
 from .rope import Rope
 from .sequence import Sequence
@@ -59,7 +59,7 @@ class KvBytes:
 
 
 class CacheManager:
-    """Subclasses set LAYOUT and PARAMS, and define a method `hook(self, view)` per bound hook and `summary_<name>(self, pages)` per summary."""
+    """Subclasses set LAYOUT and PARAMS and define `<hook>(self, view)` per bound hook, `summary_<name>(self, view)` per summary, `rows_after`."""
 
     LAYOUT: ClassVar[Layout] = Layout()
     PARAMS: ClassVar[tuple[ParamSpec, ...]] = ()
@@ -133,7 +133,7 @@ class CacheManager:
         """Allocates the pages of the step's new rows and of the moves that it will make, or raises OutOfPages with nothing changed."""
         assert self._step is None, "the last step was neither committed nor rolled back"
         sequences = [self._sequences[handle] for handle in batch.handles]
-        wanted = [self._planned_pages(sequence, batch, row) for row, sequence in enumerate(sequences)]
+        wanted = [pages_planned(self, sequence, batch, row) for row, sequence in enumerate(sequences)]
         for name, stream in self.storage.streams.items():
             missing = sum(sequence.tables[name].missing(pages[name]) for sequence, pages in zip(sequences, wanted))
             if missing > stream.pool.free:
@@ -243,6 +243,18 @@ class CacheManager:
         """Counts after a hook; overridden by methods that evict or move."""
         return counts
 
+    def hooks_bound(self) -> frozenset[str]:
+        """Names of the hooks that this manager has methods for."""
+        return self._hooks
+
+    def resident(self, layer: int) -> Resident:
+        """What a layer holds in the step that runs, with the decisions of its hooks so far; for traces."""
+        return self._residents[layer]
+
+    def sequence(self, handle: int) -> Sequence:
+        """Tables, counts and states of a request between steps; for traces."""
+        return self._sequences[handle]
+
     def fires(self, hook: str, layer: int) -> bool:
         """Whether some binding of the hook runs in a layer."""
         if hook not in self._hooks:
@@ -251,16 +263,6 @@ class CacheManager:
         return any(guard is None or guard(layer, self.model_facts) for guard in guards)
 
     # ---- inside --------------------------------------------------------------------------------
-
-    def counts_after_hooks(self, counts: Counts, phase: str, layer: int, params: Values) -> Counts:
-        """The layer's counts after the hooks that end a step."""
-        hooks = (END_OF_PROMPT, FINISH_STEP) if phase == "prefill" and counts.prompt_done else (FINISH_STEP,)
-        for hook in hooks:
-            if hook in self._hooks:
-                counts = self.rows_after(hook, phase, counts, layer, params, self.model_facts)
-            if hook == END_OF_PROMPT:
-                counts = replace(counts, prompt_rows=counts.length)
-        return counts
 
     def _active_step(self) -> Step:
         assert self._step is not None, "no step has begun"
@@ -292,55 +294,19 @@ class CacheManager:
         mask = resident.attended_by(0, 1, resident.width)[:, 0]
         return attend_decode(queries[:, 0], keys, values, mask, lengths, scale)[:, None]
 
-    def _planned_pages(self, sequence: Sequence, batch: StepBatch, row: int) -> dict[str, np.ndarray]:
-        """Pages [table_row] per stream that the step needs: the new rows, and the rows that hooks will move in."""
-        storage = self.storage
-        streams = {storage.row_stream.name: storage.row_stream.pages_wanted(sequence.rows + batch.tokens)}
-        if len(storage.zone_names) == 1:
-            return streams
-        after = self._zones_after(sequence, batch, row)
-        for zone in storage.zone_names:
-            for part in PARTS:
-                now = sequence.zone_rows[zone, part] + (batch.tokens if zone == storage.newest_zone else 0)
-                stream = storage.stream_of(zone, part)
-                pages = stream.pages_wanted(np.maximum(now, after[zone, part]))
-                streams[stream.name] = np.maximum(streams.get(stream.name, 0), pages)
-        return streams
-
-    def _zones_after(self, sequence: Sequence, batch: StepBatch, row: int) -> dict[tuple[str, str], np.ndarray]:
-        """Rows [layer, kv_head] in each zone after the step's hooks; one host evaluation where heads or layers hold equal counts."""
-        storage, scope = self.storage, self.LAYOUT.scope
-        after = {key: np.zeros_like(held) for key, held in sequence.zone_rows.items()}
-        for layer in range(1 if scope == "shared" else storage.layers):
-            for head in range(storage.heads if scope == "head" else 1):
-                where = (slice(None) if scope == "shared" else layer, head if scope == "head" else slice(None))
-                counts = sequence.counts((layer, head), batch.tokens, storage.newest_zone, batch.steps[row], batch.prompt_done)
-                counts = self.counts_after_hooks(counts, batch.phase, layer, sequence.params)
-                for key, held in after.items():
-                    held[where] = counts.rows[key]
-        return after
-
     def _counts_after(self, residents: list[Resident], row: int) -> tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]:
         rows = np.stack([resident.rows[row] for resident in residents])
         zones = {key: np.stack([resident.zone_rows[key][row] for resident in residents]) for key in residents[0].zone_rows}
         return rows, zones
 
-    def _pages_held(self, rows: np.ndarray, zones: dict[tuple[str, str], np.ndarray]) -> dict[str, np.ndarray]:
-        """Pages [table_row] per stream that hold these rows."""
-        storage = self.storage
-        held = {storage.row_stream.name: storage.row_stream.pages_wanted(rows)}
-        for (zone, part), counts in zones.items():
-            stream = storage.stream_of(zone, part)
-            held[stream.name] = np.maximum(held.get(stream.name, 0), stream.pages_wanted(counts))
-        return held
-
     def _check_room(self, sequence: Sequence, counts: tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]) -> None:
-        for name, pages in self._pages_held(*counts).items():
-            assert (pages <= sequence.tables[name].used).all(), f"hooks moved more rows to '{name}' than rows_after told: pages were not planned"
+        for name, pages in pages_held(self.storage, *counts).items():
+            planned = (pages <= sequence.tables[name].used).all()
+            assert planned, f"hooks moved more rows to '{name}' than rows_after told: pages were not planned"
 
     def _trim(self, sequence: Sequence) -> None:
         """Releases pages beyond the rows that are counted."""
-        for name, pages in self._pages_held(sequence.rows, sequence.zone_rows).items():
+        for name, pages in pages_held(self.storage, sequence.rows, sequence.zone_rows).items():
             sequence.tables[name].shrink(pages, self.storage.streams[name].pool)
 
     def _end_step(self) -> None:
@@ -349,4 +315,5 @@ class CacheManager:
             stream.pool.check_conserved()
 
     def _kv_bytes(self, sequence: Sequence) -> int:
-        return sum(int(sequence.tables[name].used.sum()) * stream.page_bytes(stream.payload) for name, stream in self.storage.streams.items())
+        streams = self.storage.streams.items()
+        return sum(int(sequence.tables[name].used.sum()) * stream.page_bytes(stream.payload) for name, stream in streams)
