@@ -104,6 +104,8 @@ def _arithmetic(expr: t.Binary, at: Moment) -> Term:
         return sets.combine(expr, left, right, at)
     if isinstance(left, frozenset) and isinstance(right, frozenset):
         return left - right
+    if at.slack and expr.op in functions.COMPARISONS:
+        return elementwise(functions.lenient(expr.op, at.slack), _number(left), _number(right))
     return elementwise(functions.OPERATORS[expr.op], _number(left), _number(right))
 
 

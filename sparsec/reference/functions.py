@@ -38,6 +38,21 @@ OPERATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     ">=": torch.ge,
 }
 
+COMPARISONS = frozenset({"<", "<=", ">", ">="})
+
+
+def lenient(op: str, slack: float) -> Callable[[Tensor, Tensor], Tensor]:
+    """A comparison that forgives rounding where both sides are real numbers."""
+
+    def compare(a: Tensor, b: Tensor) -> Tensor:
+        if not (a.is_floating_point() and b.is_floating_point()):
+            return OPERATORS[op](a, b)
+        room = torch.where(b.isfinite(), slack * (1 + b.abs()), 0)
+        return OPERATORS[op](a, b + room if op in ("<", "<=") else b - room)
+
+    return compare
+
+
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "min": lambda *x: reduce(torch.minimum, x),
     "max": lambda *x: reduce(torch.maximum, x),

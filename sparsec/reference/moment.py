@@ -60,6 +60,7 @@ class Moment:
     lets: dict[str, tuple[tuple[str, ...], Term]] = field(default_factory=dict)
     sets: dict[str, Value] = field(default_factory=dict)  # kept, attended
     expecting: tuple[str, ...] = ("t",)  # the base of `all` and `none`
+    slack: float = 0.0  # by how much comparisons of real numbers may miss, relative to 1 + |right|: rounding in an `ensure`
     cache: dict[tuple, Term] = field(default_factory=dict)  # scores of a query block, for these rows
 
     def with_rows(self, rows: Rows) -> Moment:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from sparsec.dsl import tree as t
 from sparsec.reference import tensors
+from sparsec.reference.encoded import Encoded
 from sparsec.reference.evaluate import evaluate, reference
 from sparsec.reference.moment import Moment
 from sparsec.reference.program import Program
 from sparsec.reference.sequence import Sequence
-from sparsec.reference.storage import Encoded
 from sparsec.reference.values import Term, Value
-from sparsec.dsl import tree as t
 from sparsec.trace import Recorded
 
 

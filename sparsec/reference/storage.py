@@ -8,15 +8,14 @@ import torch
 from torch import Tensor
 
 from sparsec.dsl import tree as t
-from sparsec.reference import codec, tensors
+from sparsec.reference import tensors
+from sparsec.reference.encoded import DTYPES, Encoded, coded, padded, write
 from sparsec.reference.evaluate import evaluate
 from sparsec.reference.moment import Moment, QueryBlock
 from sparsec.reference.program import Program, Unsupported
 from sparsec.reference.rows import Rows
 from sparsec.reference.values import Scalar, Term, Value, elementwise, ordered
 from sparsec_runtime.rope import Rope
-
-_DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i32": torch.int32, "i64": torch.int64}
 
 
 class MissingInput(Exception):
@@ -43,19 +42,10 @@ class Inputs:
         return torch.float64 if self.k.dtype == torch.float64 else torch.float32
 
 
-@dataclass(slots=True, eq=False)
-class Encoded:
-    """One store of one layer, over the store's letters: decoded values, and codes with scale and minimum where it has them."""
-
-    letters: tuple[str, ...]
-    values: Tensor | None = None
-    codes: Tensor | None = None
-    scale: Tensor | None = None
-    minimum: Tensor | None = None
-
-
 @dataclass(eq=False)
 class SequenceStorage:
+    """The mutable part of a run. `reads` caches decoded K and V until a layer's rows change."""
+
     program: Program
     inputs: Inputs
     tokens: int = 0
@@ -177,7 +167,7 @@ class SequenceStorage:
             where[letters.index("t")] = rows[head].nonzero().squeeze(-1)
             if where[letters.index("t")].numel():
                 left = tuple(letter for letter in letters if letter != "h")
-                _write(kept, tuple(where), _coded(store, x[tuple(where)], left, at), x)
+                write(kept, tuple(where), coded(store, x[tuple(where)], left, at), x)
 
     def stored(self, name: str, layer: int) -> Value:
         """The decoded values of a store; rows that were never encoded are 0."""
@@ -185,7 +175,7 @@ class SequenceStorage:
         assert kept is not None and kept.values is not None, f"{name} is read before any row was encoded"
         axis = kept.letters.index("t")
         missing = self.tokens - kept.values.shape[axis]
-        return Value(_padded(kept.values, axis, missing).to(self.inputs.math), kept.letters)
+        return Value(padded(kept.values, axis, missing).to(self.inputs.math), kept.letters)
 
     # ---- states ----------------------------------------------------------------------------
 
@@ -252,9 +242,9 @@ class SequenceStorage:
             return self.inputs.k.dtype
         if name == "bool":
             return torch.bool
-        if name not in _DTYPES:
+        if name not in DTYPES:
             raise Unsupported(f"a state of dtype {name}", item.dtype)
-        return self.inputs.math if name == "f32" else _DTYPES[name]
+        return self.inputs.math if name == "f32" else DTYPES[name]
 
     # ---- moments ---------------------------------------------------------------------------
 
@@ -262,41 +252,3 @@ class SequenceStorage:
         """A moment of a layer with no queries and no lets."""
         rows = self.rows[layer]
         return Moment(self.program, self, layer, rows, rows, hook, {**self.program.facts, **(facts or {}), "layer": layer})
-
-
-def _coded(store: t.Store, x: Tensor, letters: tuple[str, ...], at: Moment) -> codec.Coded | Tensor:
-    """The rows of one head, encoded as the store's dtype says; plain dtypes round through themselves."""
-    dtype = store.dtype.name.text
-    if dtype == "int":
-        options = {word.name.text: word.value for word in store.dtype.keywords}
-        if not {"along", "block"} <= set(options) or "rotate" in options:
-            raise Unsupported("an int store without along and block, or with rotate", store.dtype)
-        axis = letters.index(options["along"].name.text)
-        zero = evaluate(options["zero"], at) if "zero" in options else False
-        bits, block = int(evaluate(store.dtype.args[0], at)), int(evaluate(options["block"], at))
-        return codec.quantise(x, axis, block, bits, zero)
-    if dtype in ("f32", "f16", "bf16", "model"):
-        return x if dtype == "model" else x.to(_DTYPES[dtype]).to(x.dtype)
-    if dtype == "fp8" and not store.dtype.keywords:
-        return x.to(torch.float8_e4m3fn).to(x.dtype)
-    raise Unsupported(f"a store of dtype {dtype}", store.dtype)
-
-
-def _write(kept: Encoded, where: tuple, coded: codec.Coded | Tensor, like: Tensor) -> None:
-    """Put freshly encoded rows into the arrays of a store, which have the shape of `like`."""
-    parts = {"values": coded} if isinstance(coded, Tensor) else {
-        "values": coded.values, "codes": coded.codes, "scale": coded.scale, "minimum": coded.minimum}  # fmt: skip
-    axis = kept.letters.index("t")
-    for name, part in parts.items():
-        array = getattr(kept, name)
-        array = torch.zeros(like.shape, dtype=part.dtype) if array is None else _padded(array, axis, like.shape[axis] - array.shape[axis])
-        array[where] = part
-        setattr(kept, name, array)
-
-
-def _padded(array: Tensor, axis: int, missing: int) -> Tensor:
-    if missing == 0:
-        return array
-    shape = list(array.shape)
-    shape[axis] = missing
-    return torch.cat((array, torch.zeros(shape, dtype=array.dtype)), axis)
