@@ -47,7 +47,8 @@ def dequantise(stored: Quantised, codec: Codec) -> Tensor:
     groups, axis = _grouped(stored.codes, codec)
     scale = stored.scale.unsqueeze(axis)
     minimum = -(2 ** (codec.bits - 1)) * scale if stored.minimum is None else stored.minimum.unsqueeze(axis)
-    return (groups.to(scale.dtype) * scale + minimum).reshape(stored.codes.shape)
+    values = groups.to(scale.dtype)
+    return values.mul_(scale).add_(minimum).reshape(stored.codes.shape)
 
 
 def _grouped(x: Tensor, codec: Codec) -> tuple[Tensor, int]:
@@ -72,4 +73,5 @@ def unpack(words: Tensor, bits: int) -> Tensor:
     """Words [..., word, channel] int32 -> codes [..., word * 32 / bits, channel] int32."""
     per_word = 32 // bits
     shifts = torch.arange(per_word, device=words.device, dtype=torch.int32)[:, None] * bits
-    return ((words.unsqueeze(-2) >> shifts) & (2**bits - 1)).flatten(-3, -2)
+    codes = words.unsqueeze(-2) >> shifts
+    return codes.bitwise_and_(2**bits - 1).flatten(-3, -2)

@@ -38,7 +38,7 @@ def settle(resident: Resident) -> None:
 def _settle_part(resident: Resident, part: Part) -> None:
     storage = resident.storage
     runs = {zone: _run_of(resident, zone, part) for zone in storage.zone_names}
-    arriving = {zone: _arrivals(resident, run, part) for zone, run in runs.items()}  # read before anything is written
+    arriving = {zone: _arrivals(resident, zone, run, part) for zone, run in runs.items()}  # read before anything is written
     for zone, run in runs.items():
         store = storage.stores[zone, part]
         at = resident.step.addresses[store.stream.name]
@@ -61,7 +61,7 @@ def _run_of(resident: Resident, zone: str, part: Part) -> _Run:
     return _Run(low, high, own, stored_low)
 
 
-def _arrivals(resident: Resident, run: _Run, part: Part) -> tuple[Tensor, Tensor, Tensor] | None:
+def _arrivals(resident: Resident, zone: str, run: _Run, part: Part) -> tuple[Tensor, Tensor, Tensor] | None:
     """Rows [row, kv_head, n] of the zone that arrive, their values, and which are real."""
     coming = run.high - run.low - run.own
     if not coming.any():
@@ -69,7 +69,23 @@ def _arrivals(resident: Resident, run: _Run, part: Part) -> tuple[Tensor, Tensor
     offset = torch.arange(int(coming.max()), device=resident.step.device)
     rows = resident.step.on_device(run.own)[..., None] + offset
     source = _sources(resident, resident.step.on_device(run.low)[..., None] + rows)
-    return rows, pick(resident.stored(part), source), offset < resident.step.on_device(coming)[..., None]
+    return rows, _from_newer(resident, zone, part, source), offset < resident.step.on_device(coming)[..., None]
+
+
+def _from_newer(resident: Resident, zone: str, part: Part, source: Tensor) -> Tensor:
+    """Values of stored rows [row, kv_head, n] that lie in zones newer than this one: an old zone, often the longest, is not decoded for them."""
+    storage, step = resident.storage, resident.step
+    found: Tensor | None = None
+    for newer in storage.zone_names[storage.zone_names.index(zone) + 1 :]:
+        rows = resident.stored_rows[newer, part]
+        if not rows.any():
+            continue
+        low = step.on_device(resident.zone_range(newer, part, resident.stored_rows)[0])[..., None]
+        store = storage.stores[newer, part]
+        here = pick(store.read(step.addresses[store.stream.name], resident.layer, int(rows.max())), source - low)
+        found = here if found is None else torch.where((source >= low)[..., None], here, found)
+    assert found is not None, f"rows arrive in zone '{zone}' from no newer zone"
+    return found
 
 
 def _compact(resident: Resident, store: Store, at: Addresses, run: _Run) -> None:
