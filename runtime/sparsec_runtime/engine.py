@@ -230,7 +230,7 @@ class Engine:
         positions = torch.tensor(starts, dtype=torch.int64).to(device)[:, None] + torch.arange(work.tokens, device=device)
         hidden = self.model.hidden_states(ids, positions, self.manager)
         sampled = self._sample(work, self.model.logits(hidden[:, -1])) if work.last else None
-        self.manager.finish_step()
+        self.manager.finish()
         self.manager.commit_step()
         return sampled
 

@@ -37,8 +37,8 @@ def test_a_chunk_is_never_cut_to_the_leftover_budget():
 
 
 def test_one_chunk_runs_even_when_decodes_have_used_the_budget():
-    decoding = [request(f"d{n}", 4, computed=4) for n in range(9)]
-    plan = scheduler_with(*decoding, request("a", 20), chunk=8, budget=8).plan()
+    decoding = [request(f"d{n}", 4, computed=4) for n in range(7)]
+    plan = scheduler_with(*decoding, request("a", 20), chunk=8, budget=7).plan()
     assert spans(plan) == [("a", 0, 8)]
 
 
