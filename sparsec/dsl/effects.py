@@ -17,7 +17,7 @@ from sparsec.dsl.scopes import reserved
 
 _SPECIAL = frozenset(tensor.name for tensor in TENSORS.values() if tensor.source in ("step", "scores"))
 _ACTIONS = {t.Assign: "state", t.Move: "move", t.Evict: "evict", t.Attend: "attend", t.Blend: "blend"}
-_COMPARED = 64  # exclusive statements that a further one is compared with: keeps hostile files linear
+_COMPARED = 16  # exclusive statements that a further one is compared with: keeps hostile files linear
 _PHRASES = {"state": "update state", "shared": "update shared state"}
 
 

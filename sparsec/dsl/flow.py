@@ -19,7 +19,7 @@ from sparsec.dsl.paths import Place, conditions_of, places, references
 Turn = tuple[int, int]  # when within one layer: hook, then place in the file
 _ORDER = {name: index for index, name in enumerate(names.HOOKS)}
 _UNKNOWN_MODEL = 2  # layers beyond the largest literal that are enumerated where the model is unknown
-_MOST = 256  # layers enumerated at most
+_MOST = 128  # layers enumerated at most
 
 
 @dataclass(frozen=True, slots=True)

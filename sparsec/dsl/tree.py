@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,10 +349,15 @@ class SparseFile(Node):
     method: Method
 
 
+@cache
+def _parts(kind: type[Node]) -> tuple[str, ...]:
+    return tuple(entry.name for entry in fields(kind) if entry.name != "span")
+
+
 def children(node: Node) -> Iterator[Node]:
     """Direct child nodes, in source order of the fields."""
-    for entry in fields(node):
-        value = getattr(node, entry.name)
+    for name in _parts(type(node)):
+        value = getattr(node, name)
         if isinstance(value, Node):
             yield value
         elif isinstance(value, tuple):
