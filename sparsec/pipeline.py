@@ -24,6 +24,7 @@ from sparsec.dsl.checked import Checked
 from sparsec.dsl.parser import parse
 from sparsec.dsl.source import load_source
 from sparsec.dsl.specialise import StaticValue, specialise, static_params
+from sparsec.failures import CommandError
 from sparsec.graph import facts as facts_of
 from sparsec.graph.build import build_graph
 from sparsec.graph.facts import Facts
@@ -124,6 +125,8 @@ class Compilation:
 
     @cached_property
     def plan(self) -> Plan:
+        if self.target not in TARGETS:
+            raise CommandError(f"target {self.target!r} does not exist: use {' or '.join(TARGETS)}", exit_code=2)
         return planner.make_plan(self.checked, self.special, self.static_values, self.facts, self.record)
 
     @cached_property

@@ -136,7 +136,9 @@ def _imports(plan: Plan) -> list[str]:
     names |= {"Counts"} if plan.counts else set()
     names |= {"PageView"} if layout.summaries else set()
     names -= set() if plan.bindings else {"View"}
-    names |= {"ops"} if any("ops." in line for line in _counts(plan.counts)) else set()
+    host = [*_counts(plan.counts), *(str(b.guard) for b in plan.bindings), str(layout.ring)]
+    host += [str(text) for p in plan.params for text in (p.low, p.high, p.default)]
+    names |= {"ops"} if any("ops." in text for text in host) else set()
     return sorted(names, key=lambda name: (name.lower() == name, name))
 
 

@@ -53,7 +53,9 @@ def _zone(zone: t.Zone) -> ZonePlan:
             continue
         if part not in parts or not isinstance(value, t.Ref) or value.name.text not in stores:
             unsupported("this decode", decode.span, f"write `decode {part}[t, h, c] = STORE[t, h, c]`", "S913")
-        parts[part] = _codec(stores[value.name.text], part)
+        store = stores[value.name.text]
+        raw = store.dtype.name.text == "model" and isinstance(store.value, t.Ref) and store.value.name.text == part
+        parts[part] = None if raw else _codec(store, part)
     return ZonePlan(zone.name.text, parts["K"], parts["V"])
 
 

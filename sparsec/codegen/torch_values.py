@@ -55,7 +55,8 @@ def _of_queries(w: Writer, op: Op) -> Text:
 def _index(_w: Writer, op: Op) -> Text:
     letter = str(op.detail[0])
     size = {"t": "view.valid.shape[-1]", "s": "view.valid.shape[-1]", "p": "view.page_valid.shape[-1]"}.get(letter)
-    return call_text("ops.index", size or f'view.fact("{_SIZES[letter]}")', "view.device")
+    size = size or f'view.fact("{_SIZES[letter]}")'
+    return Text(f"ops.index({size}, view.device)[None]")
 
 
 def _widen(w: Writer, op: Op) -> Text:
@@ -97,7 +98,9 @@ def _map(w: Writer, op: Op) -> Text:
     if fn in _OPERATORS:
         sign, level = _OPERATORS[fn]
         return Text(f"{texts[0].at(level)} {sign} {texts[1].at(level + 1)}", level)
-    function = {"least": "min", "greatest": "max"}.get(fn, _FUNCTIONS[fn]) if op.host else _FUNCTIONS[fn]
+    if op.host and fn in ("floor", "ceil"):
+        return Text(f"int({texts[0].at(9)} // 1)") if fn == "floor" else Text(f"-int(-{texts[0].at(10)} // 1)", 9)
+    function = {"least": "min", "greatest": "max", "round": "round"}.get(fn, _FUNCTIONS[fn]) if op.host else _FUNCTIONS[fn]
     return call_text(function, *(x.text for x in texts))
 
 

@@ -17,4 +17,4 @@ class Unsupported(Exception):
 
 
 def unsupported(what: str, span: Span, help: str, code: str = "S901") -> NoReturn:
-    raise Unsupported(Diagnostic(code, f"the torch target cannot compile {what} yet", span, help))
+    raise Unsupported(Diagnostic(code, f"the torch target cannot compile {what}", span, help))

@@ -69,7 +69,7 @@ def _stage(compilation, stage: str) -> str:
             return compilation.manager
         case "plan":
             return plan_text(compilation.plan)
-    return pformat(compilation.special.file, width=120, compact=True) + "\n"
+    return pformat(compilation.syntax, width=120, compact=True) + "\n"
 
 
 def plan_text(plan) -> str:

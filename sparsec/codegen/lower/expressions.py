@@ -202,14 +202,15 @@ def _of_queries(name: str, letters: tuple[str, ...], expr: t.Ref, scope: Scope) 
 
 def _renamed(op: Op, letters: tuple[str, ...], expr: t.Ref, scope: Scope) -> Op:
     """The op under the letters that the reference uses: `score[s, h]`, and slots of a page inside `[t in p]`."""
-    used = tuple(i.name.text if isinstance(i, t.Ref) and i.name.text in scope.names.letters else None for i in expr.indices)
-    if None in used:
-        unsupported("an index that is not a letter", expr.span, "index a `let` over l with `layer`; other axes by letter", "S905")
+    used = tuple(i.name.text if isinstance(i, t.Ref) else "" for i in expr.indices)
+    assert set(used) <= set(scope.names.letters), f"line {expr.span.line}: an index of `{expr.name}` is no letter: the checker lets none pass"
     rename = dict(zip(letters, used))
     axes = tuple(rename.get(a, a) for a in op.axes)
     if axes != canonical(set(axes)):
         unsupported("indices whose order differs from the declaration", expr.span, f"write `{expr.name}[{', '.join(letters)}]`", "S905")
-    op = replace(op, axes=axes) if axes != op.axes else op
+    if axes != op.axes:
+        support = None if op.support is None else replace(op.support, axes=tuple(rename.get(a, a) for a in op.support.axes))
+        op = replace(op, axes=axes, support=support)
     for token, page in scope.paged.items():
         if token in op.axes:
             op = reductions.split(op, token, page)
@@ -217,15 +218,12 @@ def _renamed(op: Op, letters: tuple[str, ...], expr: t.Ref, scope: Scope) -> Op:
 
 
 def _indexed(op: Op, expr: t.Ref, scope: Scope) -> Op:
-    """A `let`, with `layer` or another host number in place of l where the reference says so."""
+    """A `let` under other letters, or with `layer` in place of l."""
+    letters = scope.letters_of.get(expr.name.text, ())
     picked = [i for i in expr.indices if not (isinstance(i, t.Ref) and i.name.text in scope.names.letters)]
     if not picked:
-        for token, page in scope.paged.items():
-            if token in op.axes:
-                op = reductions.split(op, token, page)
-        return op
+        return _renamed(op, letters, expr, scope) if expr.indices else op
     index = lower(picked[0], scope)
-    if len(picked) > 1 or "l" not in op.axes or not index.host:
-        unsupported("this index", expr.span, "only l of a `let` may be indexed, with `layer`", "S905")
+    assert len(picked) == 1 and "l" in op.axes and index.host, f"line {expr.span.line}: only l can be picked: the checker lets nothing else pass"
     axes = tuple(a for a in op.axes if a != "l")
     return Op("pick", (op, index), ("l",), axes, op.kind, False, op.thin, op.support)

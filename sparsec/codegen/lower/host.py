@@ -15,7 +15,7 @@ _LEVELS = {
     "or": 1, "implies": 1, "and": 2, "==": 4, "!=": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "in": 4, "not in": 4,
     "|": 5, "&": 7, "+": 8, "-": 8, "*": 9, "/": 9, "//": 9, "%": 9,
 }  # fmt: skip
-_CALLS = {"min": "min", "max": "max", "abs": "abs", "round": "round", "floor": "math.floor", "ceil": "math.ceil"}
+_CALLS = {"min": "min", "max": "max", "abs": "abs", "round": "round"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,11 @@ def _call(expr: t.Call, where: Where) -> tuple[str, int]:
     if name in ("pages", "pages_for", "tokens"):
         size, inner = where.known.get("page_size", "page_size"), _wrapped(expr.args[0], where, 9)
         return {"pages": (f"{inner} // {size}", 9), "pages_for": (f"-(-{inner} // {size})", 9), "tokens": (f"{inner} * {size}", 9)}[name]
+    if name in ("floor", "ceil"):
+        sign = "-" if name == "ceil" else ""
+        return f"{sign}int({sign}{_wrapped(expr.args[0], where, 10 if sign else 9)} // 1)", 9 if sign else 10
+    if name == "sqrt":
+        return f"{_wrapped(expr.args[0], where, 10)} ** 0.5", 10
     if name not in _CALLS:
         unsupported(f"`{name}(...)` on the host", expr.span, "use arithmetic over params, `layer` and model facts", "S911")
     return f"{_CALLS[name]}({', '.join(args)})", 10

@@ -63,7 +63,7 @@ def _reduce(
     arg = expressions.lower(expr.args[0], scope)
     for binder in expr.binders:
         if binder.within is not None and binder.letter.text != "i":
-            members = expressions.lower(binder.within, scope)
+            members = sets.members(binder.within, binder.letter.text, scope)
             where = members if where is None else build.logic("and", where, members)
         elif binder.letter.text in ("t", "s", "p") and binder.letter.text in arg.axes:
             members = arg.support or sets.everything(binder.letter.text, scope)
@@ -120,9 +120,9 @@ def _smooth(expr: t.Reduce, scope: Scope) -> Op:
         unsupported(f"`{name}` over several letters", expr.span, "use one letter", "S906")
     letter = binder.letter.text
     arg = expressions.lower(expr.args[0], scope)
-    if letter not in ("t", "p"):
+    if letter not in ("t", "s", "p"):
         return Op("smooth", (arg,), (name, letter, None), arg.axes, "real", thin=arg.thin)
-    members = expressions.lower(binder.within, scope) if binder.within is not None else arg.support or sets.everything(letter, scope)
+    members = sets.members(binder.within, letter, scope) if binder.within is not None else arg.support or sets.everything(letter, scope)
     width = next((k.value.value for k in expr.keywords if k.name.text == "width"), None)
     axes, _ = build.joined(arg, members)
     if not arg.thin and "h" not in arg.axes and members.thin:

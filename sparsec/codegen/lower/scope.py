@@ -50,12 +50,13 @@ class Names:
 class Scope:
     """Mutable while one binding is lowered. `queries`: where Q, probs and logits of index i come from just now.
 
-    later: lets over the step's queries, lowered again in each block. stale: lets over rows that an eviction has moved. paged: token letter -> page letter inside `[t in p]`.
+    letters_of: as each let declares them. later: lets over the step's queries, lowered again in each block. stale: lets over rows that an eviction has moved. paged: token letter -> page letter inside `[t in p]`.
     """
 
     names: Names
     hooks: tuple[str, ...]
     lets: dict[str, Op] = field(default_factory=dict)
+    letters_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     later: dict[str, t.Let] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
     taken: set[str] = field(default_factory=lambda: set(RESERVED))

@@ -28,6 +28,22 @@ def everything(letter: str, scope: Scope) -> Op:
     return _members("all_pages" if letter == "p" else "all", letter, scope)
 
 
+def members(within: t.Expr, letter: str, scope: Scope) -> Op:
+    """The set that a binder ranges over, its members under the binder's letter."""
+    op = expressions.lower(within, scope)
+    return _under(op, letter) if letter == "s" else op
+
+
+def _under(op: Op, letter: str) -> Op:
+    """A set of tokens with another letter for its members, in every part of it."""
+    if "t" not in op.axes or letter in op.axes:
+        return op
+    axes = tuple(letter if a == "t" else a for a in op.axes)
+    detail = tuple(letter if d == "t" else d for d in op.detail)
+    args = tuple(_under(arg, letter) for arg in op.args)
+    return Op(op.name, args, detail, axes, op.kind, op.host, op.thin, None if op.support is None else _under(op.support, letter))
+
+
 def zone(name: str, scope: Scope, part: str | None = None) -> Op:
     return _members("all", "t", scope, zone=name, part=part)
 
@@ -124,7 +140,7 @@ def _ranking(expr: t.Reduce, scope: Scope) -> tuple[Op, Op, Op | None]:
     candidates = score.support or everything("p" if "p" in letters else "t", scope)
     for binder in expr.binders:
         if binder.within is not None:
-            candidates = expressions.lower(binder.within, scope)
+            candidates = members(binder.within, binder.letter.text, scope)
     count = expressions.lower(expr.args[1], scope) if len(expr.args) > 1 else None
     return score, candidates, count
 
@@ -137,11 +153,11 @@ def _score_and_candidates(score: Op, candidates: Op) -> tuple[Op, Op]:
 
 def _filter(expr: t.Reduce, scope: Scope) -> Op:
     condition = expressions.lower(expr.args[0], scope)
-    members = everything(_letters(expr)[0], scope)
+    among = everything(_letters(expr)[0], scope)
     for binder in expr.binders:
         if binder.within is not None:
-            members = expressions.lower(binder.within, scope)
-    left, right = aligned(build.apply("same", condition, kind="set"), members)
+            among = members(binder.within, binder.letter.text, scope)
+    left, right = aligned(build.apply("same", condition, kind="set"), among)
     return build.apply("and", left, right, kind="set")
 
 

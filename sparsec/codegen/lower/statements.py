@@ -53,7 +53,8 @@ def _branch(stmt: t.Branch, scope: Scope) -> None:
 
 def _let(stmt: t.Let, scope: Scope) -> None:
     name = stmt.target.name.text
-    letters = [i.name.text for i in stmt.target.indices if isinstance(i, t.Ref)]
+    letters = tuple(i.name.text for i in stmt.target.indices if isinstance(i, t.Ref))
+    scope.letters_of[name] = letters
     if "i" in letters and scope.in_blocks and not scope.in_selection:
         scope.later[name] = stmt
         return
