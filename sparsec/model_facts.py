@@ -54,6 +54,7 @@ class ModelFacts:
             "kv_width": self.kv_width,
             "hidden_width": self.hidden,
             "scale": self.scale,
+            "context": self.context,
         }
 
 
