@@ -50,11 +50,6 @@ def index(n: int, device: torch.device) -> Tensor:
     return torch.arange(n, device=device)
 
 
-def whole_shares(raw: Sequence[float], total: int) -> list[int]:
-    """`apportion` on the host: whole shares that add up to `total`, by the same arithmetic."""
-    return apportion(torch.tensor(raw, dtype=torch.float64), total).tolist()
-
-
 def _tensors(first: Value, second: Value) -> tuple[Tensor, Tensor]:
     device = first.device if isinstance(first, Tensor) else second.device
     a, b = torch.as_tensor(first, device=device), torch.as_tensor(second, device=device)
