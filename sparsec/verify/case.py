@@ -34,7 +34,9 @@ from sparsec.verify.traces import Inputs, Shape
 from sparsec_runtime.cache import CacheManager
 
 # What a run may end in when a method meets numbers that it was not made for: reported with the trace, like any other violation.
-RUN_FAILURES = (AssertionError, RuntimeError, ValueError, IndexError, KeyError, ArithmeticError, MissingInput)
+RUN_FAILURES = (
+    AssertionError, RuntimeError, ValueError, TypeError, NameError, AttributeError, LookupError, ArithmeticError, MissingInput,
+)  # fmt: skip
 
 
 LONGEST_PROMPT = 4096  # a chunk that holds every prompt
@@ -161,6 +163,8 @@ class Case:
             return compile_method(self.checked.source, self.params, self.facts)
         except NotCompiled as unknown:
             raise NotRunnable(str(unknown)) from unknown
+        except RUN_FAILURES as error:
+            raise Crash("torch", self.traces[0], None, error) from error
 
     def variant(self, number: int) -> dict[str, Scalar]:
         """Other values of the params that a request may give, legal beside the static ones."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+import torch
 
 from sparsec.verify.case import Case, Crash, NotRunnable
 from sparsec.verify.properties import properties_of
@@ -29,12 +32,24 @@ def verify(subject: Subject, seeds: Sequence[int], targets: Sequence[str] = TARG
     """One outcome per property, in a fixed order."""
     properties = [one for one in properties_of(subject.method) if one.target in targets]
     tallies = [_Tally() for _ in properties]
-    for seed in seeds:
-        case = subject.case(seed)
-        for one, tally in zip(properties, tallies, strict=True):
-            if tally.violation is None:
-                _try(one, case, tally)
+    with _one_thread():
+        for seed in seeds:
+            case = subject.case(seed)
+            for one, tally in zip(properties, tallies, strict=True):
+                if tally.violation is None:
+                    _try(one, case, tally)
     return [_outcome(one, subject, tally) for one, tally in zip(properties, tallies, strict=True)]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Tensors of a few kilobytes: a second thread only waits for the first."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _try(one: Property, case: Case, tally: _Tally) -> None:
