@@ -120,12 +120,16 @@ def check_equation(ctx: Context, target: t.Ref, letters: Sequence[str], value: T
     if value.kind == "unknown":
         return
     free = value.free | frozenset(value.base) & frozenset(letters) if value.kind == "set" else value.free
-    for letter in sorted(free - frozenset(letters)):
+    extra, missing = sorted(free - frozenset(letters)), sorted(frozenset(letters) - free)
+    if len(extra) == len(missing) == 1 and not spare and same_domain(ctx, extra[0], missing[0]):
+        message = f"`{target.name}` has `{missing[0]}` on the left, but `{extra[0]}` on the right"
+        ctx.report("S201", target, message, f"both range over {ctx.letters[extra[0]]}: use one letter on both sides")
+        return
+    for letter in extra:
         domain = ctx.letters[letter]
         message = f"`{letter}` ({domain}) is free on the right but not bound on the left of `{target.name}`"
         help = f"reduce it, e.g. `sum[{letter}](...)`, or write `{target.name}` with `{letter}`"
         ctx.report("S201", target, message, help)
-    missing = sorted(frozenset(letters) - free)
     if not ctx.strict or len(missing) <= spare:
         return
     for letter in missing:
