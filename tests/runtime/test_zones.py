@@ -171,6 +171,45 @@ def test_moves_and_evictions_together_keep_every_row_in_order(scope, seed):
     random_life(cache, scope, seed, ("cold", "warm"))
 
 
+class ThreeZones(CacheManager):
+    """The newest 3 rows are warm, the next 4 cool, the rest cold; rows may pass two zones in one step."""
+
+    LAYOUT = Layout(position="rank", page_size=4, zones=(ZoneLayout("warm"), ZoneLayout("cool"), ZoneLayout("cold")))
+
+    def finish_step(self, view):
+        view.move(None, view.valid & ~ops.recent(view.valid, 7) & ~view.in_zone("cold"), "cold")
+        view.move(None, view.valid & ~ops.recent(view.valid, 3) & view.in_zone("warm"), "cool")
+
+    def rows_after(self, hook, phase, counts, layer, params, model):
+        warm, cold = min(3, counts.length), max(0, counts.length - 7)
+        rows = {"warm": warm, "cold": cold, "cool": counts.length - warm - cold}
+        return replace(counts, rows={(zone, part): rows[zone] for zone, part in counts.rows})
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 30])
+def test_rows_may_pass_several_zones_in_one_step(chunk):
+    cache = manager(ThreeZones)
+    streams = [Stream.random(cache, 21, 1), Stream.random(cache, 5, 2)]
+    for stream in streams:
+        while stream.done < stream.prompt:
+            forward(cache, [stream], min(chunk, stream.prompt - stream.done))
+    for _ in range(4):
+        forward(cache, streams)
+    for stream in streams:
+        for part, source in (("K", stream.k), ("V", stream.v)):
+            pieces = [stored(cache, stream.handle, zone, part) for zone in ("cold", "cool", "warm")]
+            for layer, head in HEADS:
+                assert [len(piece[layer][head]) for piece in pieces] == [max(0, stream.done - 7), min(4, stream.done - 3), 3]
+                assert torch.equal(torch.cat([piece[layer][head] for piece in pieces]), source[layer, : stream.done, head])
+
+
+def test_moving_rows_that_are_not_the_oldest_is_an_error_of_ours():
+    hook = {"finish_step": lambda self, view: view.move("K", ops.recent(view.valid, 2), "cool")}
+    cache = manager(type("Wrong", (ThreeZones,), hook))
+    with pytest.raises(AssertionError, match="must be the oldest outside it"):
+        forward(cache, [Stream.random(cache, 9, 1)], 9)
+
+
 class Packing(CacheManager):
     """K in bursts along tokens, V one by one along channels."""
 

@@ -1,7 +1,7 @@
 """Attention of one query per request.
 
 The query heads of a KV head are its queries, so keys and values are never copied per query head. A mask is always given, even where it
-hides nothing: a method that reads everything does the same arithmetic as dense attention, bit for bit.
+hides nothing: a method that reads everything does the same arithmetic as full attention, bit for bit.
 """
 
 from __future__ import annotations
