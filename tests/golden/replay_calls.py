@@ -71,7 +71,7 @@ def _streamingllm(meta: dict, params: dict) -> Call | Skip:
 
 def _h2o(meta: dict, params: dict) -> Call | Skip:
     if params.get("score_window"):
-        return Skip("score_window is an engine's shortcut; our scores count every query of a chunk (card, section 4)")
+        return Skip("score_window is another engine's shortcut: our scores count every query of a chunk (card, section 4)")
     heavy = params.get("heavy", int(params.get("heavy_ratio", 0) * meta["prompt_len"]))
     recent = params.get("recent", int(params.get("recent_ratio", 0) * meta["prompt_len"]))
     if recent < 1:
@@ -195,7 +195,7 @@ def _quest(meta: dict, params: dict) -> Call | Skip:
     chosen = {
         "page_size": size,
         "budget": budget,
-        "min_pages": max(1, params.get("min_pages", 1)),
+        "min_pages": max(1, params.get("min_pages", 1), params.get("page_budget", 1)),
         "dense": params.get("skip_layers", 0),
         "heads": "joint" if joint else "query_head" if per_query else "kv_head",
         "sink_pages": params.get("sink_pages", 0),

@@ -78,7 +78,7 @@ def test_quest_pages_that_are_always_read() -> None:
     made = params("quest_group_max_page8_kv4", sink_pages=1, recent_pages=2)
     assert (made["sink_pages"], made["recent_pages"], made["open"], made["heads"]) == (1, 2, "forced", "kv_head")
     ranked = params("quest_eval_perhead_partial_page")
-    assert (ranked["open"], ranked["heads"], ranked["min_pages"]) == ("ranked", "query_head", 3)
+    assert (ranked["open"], ranked["heads"], ranked["min_pages"]) == ("ranked", "query_head", 4)
 
 
 def test_quest_pruning_a_context_below_the_budget_is_a_bug() -> None:

@@ -279,3 +279,16 @@ def test_a_method_that_observes_queries_before_q_start_is_refused_with_the_hook(
 def test_recounted_positions_need_keys_before_rope() -> None:
     with pytest.raises(ReplayError, match="rotated=False"):
         replay("streamingllm", **uniform(6), prompt_len=4, params={"budget": 3})
+
+
+def test_a_float64_payload_is_computed_in_float64() -> None:
+    tensors = {name: tensor.double() for name, tensor in uniform(6).items()}
+    trace = replay("h2o", **tensors, prompt_len=4, params={"budget": 3, "interval": 1}, record=("score",))
+    assert trace.output.dtype == torch.float64
+    assert trace.recorded["score"][2][0].values.dtype == torch.float64
+
+
+def test_dtype_casts_inputs_and_payload() -> None:
+    q = torch.full((1, 4, 1, 4), 0.1)
+    trace = replay("kivi", q=q, k=q, v=q, prompt_len=4, params={"block": 4, "residual": 4}, dtype=torch.float16, record=("kq.min",))
+    assert trace.recorded["kq.min"][0][0].values.dtype == torch.float16
