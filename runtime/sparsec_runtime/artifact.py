@@ -10,8 +10,9 @@ import importlib.util
 import json
 import sys
 from hashlib import sha256
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from .abi import ABI_VERSION, CacheManager
 
@@ -63,8 +64,15 @@ def _import(name: str, root: Path) -> None:
         raise
 
 
+class _SourceAlone(SourceFileLoader):
+    """Reads no cached bytecode, which nothing has verified, and writes none beside the verified files."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _load(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_SourceAlone(name, str(path)))
     assert spec is not None and spec.loader is not None, f"no loader for {path}"
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

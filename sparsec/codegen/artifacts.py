@@ -65,6 +65,8 @@ def publish(files: Mapping[str, str], about: Mapping[str, object]) -> Artifact:
         with FileLock(root / f"{key}.lock"):
             if _intact(target, contents):
                 return Artifact(target, key, fresh=False)
+            for stray in root.glob(f".{key}.*"):  # of compilers that were killed: only the lock's holder writes here
+                shutil.rmtree(stray)
             _replace(target, contents)
     except OSError as error:
         raise CommandError(f"cannot write the artifact cache {root}: {error.strerror or error}; set SPARSEC_CACHE") from error

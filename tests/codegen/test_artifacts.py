@@ -81,6 +81,7 @@ def test_a_killed_compiler_leaves_no_entry_and_no_obstacle(cache: Path) -> None:
     child.join()
     assert not (cache / key).exists(), "half an artifact was published"
     assert contents(Compilation.load("h2o").artifact.path) == expected
+    assert not list(cache.glob(f".{key}.*")), "what the killed compiler left was not swept"
 
 
 def _compile_slowly() -> None:
@@ -131,6 +132,12 @@ def test_two_artifacts_live_side_by_side_and_know_their_files(cache: Path) -> No
     each, joint = (load_artifact(Compilation.load("h2o", {"heads": heads}).artifact.path) for heads in ("each", "joint"))
     assert each is not joint and each.FACTS["method"] == joint.FACTS["method"] == "h2o"
     assert Path(sys.modules[each.__module__].__file__).parent == Compilation.load("h2o", {"heads": "each"}).artifact.path
+
+
+def test_loading_reads_and_writes_no_bytecode_beside_the_verified_files(cache: Path) -> None:
+    path = Compilation.load("tova").artifact.path
+    load_artifact(path)
+    assert {each.name for each in path.iterdir()} == FILES
 
 
 def test_an_artifact_loads_where_the_compiler_cannot_be_imported(cache: Path) -> None:
