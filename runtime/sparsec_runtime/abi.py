@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import ops
 from .attention.observe import QueryBlock
 from .cache import CacheManager
+from .decode_plan import DecodePlan, Mass, PageChoice
 from .layout import Codec, Counts, Layout, StateLayout, SummaryLayout, ZoneLayout
 from .params import ParamSpec
 from .summaries import PageView
@@ -17,7 +18,10 @@ __all__ = [
     "CacheManager",
     "Codec",
     "Counts",
+    "DecodePlan",
     "Layout",
+    "Mass",
+    "PageChoice",
     "PageView",
     "ParamSpec",
     "QueryBlock",

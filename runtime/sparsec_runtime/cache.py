@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .attention.decode import attend_decode
 from .attention.prefill import attend_prefill
+from .decode_plan import DecodePlan
 from .hooks import AFTER_ATTENTION, BEFORE_ATTENTION, END_OF_PROMPT, FINISH_STEP, HOOKS, bound_hooks
 from .layout import PARTS, Counts, Layout
 from .memory import OutOfPages, PageCounts
@@ -65,6 +66,7 @@ class CacheManager:
     PARAMS: ClassVar[tuple[ParamSpec, ...]] = ()
     FACTS: ClassVar[Mapping[str, object]] = {}
     GUARDS: ClassVar[Mapping[str, tuple[Guard | None, ...]]] = {}  # the layers of each binding of a hook; None: all
+    DECODE: ClassVar[DecodePlan] = DecodePlan()
 
     def __init__(
         self,
@@ -132,6 +134,10 @@ class CacheManager:
     def begin_step(self, batch: StepBatch) -> None:
         """Allocates the pages of the step's new rows and of the moves that it will make, or raises OutOfPages with nothing changed."""
         assert self._step is None, "the last step was neither committed nor rolled back"
+        self._open_step(batch, self.reserve_pages(batch))
+
+    def reserve_pages(self, batch: StepBatch) -> list[Sequence]:
+        """begin_step's allocation alone, for a step whose layers run as one graph; returns the batch's sequences."""
         sequences = [self._sequences[handle] for handle in batch.handles]
         wanted = [pages_planned(self, sequence, batch, row) for row, sequence in enumerate(sequences)]
         for name, stream in self.storage.streams.items():
@@ -141,10 +147,23 @@ class CacheManager:
         for name, stream in self.storage.streams.items():
             for sequence, pages in zip(sequences, wanted):
                 stream.grow(sequence.tables[name], pages[name])
-        self._step = Step(batch, sequences, self.storage.addresses(sequences), self.device, self.LAYOUT)
-        self._residents = {}
         for sequence in sequences:
             sequence.peak_bytes = max(sequence.peak_bytes, self._kv_bytes(sequence))
+        return sequences
+
+    def resume_step(self, batch: StepBatch, sequences: list[Sequence]) -> None:
+        """A step whose rows a graph has written, up to its sampling: `finish` and `commit_step` follow."""
+        self._open_step(batch, sequences)
+        self._residents = {layer: Resident(self.storage, self._active_step(), layer) for layer in range(self.storage.layers)}
+
+    def release_step(self, sequences: list[Sequence]) -> None:
+        """Undoes reserve_pages of a step that failed."""
+        for sequence in sequences:
+            self._trim(sequence)
+
+    def _open_step(self, batch: StepBatch, sequences: list[Sequence]) -> None:
+        self._step = Step(batch, sequences, self.storage.addresses(sequences), self.device, self.LAYOUT)
+        self._residents = {}
 
     @torch.no_grad()
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Tensor:

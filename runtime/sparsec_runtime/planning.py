@@ -27,7 +27,7 @@ def pages_planned(manager: CacheManager, sequence: Sequence, batch: StepBatch, r
     streams = {storage.row_stream.name: storage.row_stream.pages_wanted(sequence.rows + batch.tokens)}
     if len(storage.zone_names) == 1:
         return streams
-    after = _zones_after(manager, sequence, batch, row)
+    after = zones_after(manager, sequence, batch, row)
     for (zone, part), held in sequence.zone_rows.items():
         now = held + (batch.tokens if zone == storage.newest_zone else 0)
         stream = storage.stream_of(zone, part)
@@ -55,7 +55,7 @@ def counts_after_hooks(manager: CacheManager, counts: Counts, phase: str, layer:
     return counts
 
 
-def _zones_after(manager: CacheManager, sequence: Sequence, batch: StepBatch, row: int) -> ZoneRows:
+def zones_after(manager: CacheManager, sequence: Sequence, batch: StepBatch, row: int) -> ZoneRows:
     """Rows [layer, kv_head] in each zone after the step's hooks; one evaluation where layers or heads hold equal counts."""
     storage, scope = manager.storage, manager.LAYOUT.scope
     after = {key: np.zeros_like(held) for key, held in sequence.zone_rows.items()}

@@ -69,7 +69,7 @@ class Geometry:
 
     def clear_pages(self, pages: np.ndarray) -> Tensor:
         """Unit numbers of page ids, in every layer copy."""
-        ids = torch.as_tensor(pages.astype(np.int64), device=self.device)
+        ids = torch.from_numpy(pages.astype(np.int64)).to(self.device, non_blocking=True)
         if self.scope == "head":
             return ids
         return (ids[:, None] * self.heads + torch.arange(self.heads, device=self.device)).flatten()
@@ -173,6 +173,10 @@ class RawStore:
     def __init__(self, stream: Stream, head_dim: int, dtype: torch.dtype) -> None:
         self.stream = stream
         self._rows = stream.array(stream.geometry.page_size, (head_dim,), dtype, payload=True)
+
+    def pool(self, layer: int) -> Tensor:
+        """[unit, slot, channel]: what kernels read and write."""
+        return self._rows.of(layer)
 
     def read(self, at: Addresses, layer: int, width: int) -> Tensor:
         """[row, kv_head, width, channel]; what lies beyond a row's count is finite and means nothing."""

@@ -1,0 +1,46 @@
+"""What a method does in a decode step, as far as kernels know it: facts that the compiler proves and a generated manager carries.
+
+A hook that matches none of these shapes is named in `reasons`, and the method's decode steps run the eager path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Reduction = Literal["sum", "mean", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mass:
+    """after_decode_attention: `state[t, h] += over g of the newest query's probs`."""
+
+    state: str
+    over_group: Reduction
+
+
+@dataclass(frozen=True, slots=True)
+class PageChoice:
+    """build_decode_selection: the newest page and the pages of the largest bound, `pages` of them in all, where `len > budget`.
+
+    bound = over g of sum over c of max(q * low, q * high). Params by name: budget in tokens, least in pages; first and newest: pages that are always read.
+    """
+
+    low: str
+    high: str
+    over_group: Reduction
+    budget: str
+    least: str
+    first: str
+    newest: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePlan:
+    """`hooks` are those that the shapes below cover; `moves_rows`: finish_step only evicts or moves, when the host's counts say so."""
+
+    hooks: tuple[str, ...] = ()
+    mass: Mass | None = None
+    pages: PageChoice | None = None
+    moves_rows: bool = False
+    reasons: tuple[str, ...] = ()

@@ -1,0 +1,76 @@
+"""The tensors of one batch bucket that a captured graph reads and writes: their addresses never change.
+
+`counts` is one tensor, so that a step sends everything the host knows in one copy: `header` [number, batch row] with the logical positions and what a
+choice of pages needs, then `held` [1 or layer, batch row or (batch row, head)].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..decode_plan import DecodePlan
+from ..models.shape import ModelShape
+from ..storage import Storage
+from ..tables import table_rows
+from .tuning import Tuning
+
+POSITION, CHOSEN_TOKENS, CHOSEN_PAGES, FIRST_PAGES, NEWEST_PAGES, HEADER = range(6)
+
+
+class DecodeBuffers:
+    """rows: of the bucket; tokens: rows that one request can hold in a layer; choice: tokens that a page choice can read."""
+
+    def __init__(
+        self, rows: int, tokens: int, choice: int, storage: Storage, shape: ModelShape, plan: DecodePlan, tuning: Tuning, pool_tokens: int
+    ) -> None:
+        device, dtype = storage.device, storage.dtype
+        self.rows, self.choice = rows, choice
+        scope = storage.layout.scope
+        self.pages = -(-tokens // storage.page_size)
+        self._entries = rows * (storage.heads if scope == "head" else 1)
+        lines = 1 if scope == "shared" else storage.layers
+        self.counts = torch.zeros(HEADER * rows + lines * self._entries, dtype=torch.int32, device=device)
+        self.header = self.counts[: HEADER * rows].view(HEADER, rows)
+        self.held = self.counts[HEADER * rows :].view(lines, self._entries)
+        self.table = torch.zeros((rows, table_rows(scope, storage.layers, storage.heads), self.pages), dtype=torch.int32, device=device)
+        self.ids = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.x = torch.empty((rows, shape.hidden), dtype=dtype, device=device)
+        self.normed = torch.empty_like(self.x)
+        self.q = torch.empty((rows, shape.q_heads, shape.head_dim), dtype=dtype, device=device)
+        self.attended = torch.empty_like(self.q)
+        self.active = torch.empty((rows, shape.intermediate), dtype=dtype, device=device)
+        half = storage.rope.dim // 2
+        self.cos = torch.empty((rows, half), dtype=torch.float32, device=device)
+        self.sin = torch.empty_like(self.cos)
+        self.vocab_part = min(2048, 1 << (shape.vocab - 1).bit_length())
+        parts = -(-shape.vocab // self.vocab_part)
+        self.best = torch.empty((rows, parts), dtype=torch.float32, device=device)
+        self.best_id = torch.empty((rows, parts), dtype=torch.int32, device=device)
+        items = self._items(tokens, tuning.chunk, pool_tokens, storage)
+        if plan.pages is not None:
+            items = max(items, rows * storage.heads * -(-choice // tuning.picked_chunk))
+            self.worth = torch.empty((rows, storage.heads, self.pages), dtype=torch.float32, device=device)
+            self.chosen = torch.zeros((rows, storage.heads, -(-choice // storage.page_size)), dtype=torch.int32, device=device)
+        self.part = torch.empty((items, shape.group, shape.head_dim), dtype=torch.float32, device=device)
+        self.part_lse = torch.empty((items, shape.group), dtype=torch.float32, device=device)
+        self.row_lse = torch.empty((rows, shape.q_heads), dtype=torch.float32, device=device)
+        if plan.mass is not None:
+            self.logits = torch.empty((rows, shape.q_heads, self.pages * storage.page_size), dtype=torch.float32, device=device)
+
+    def _items(self, tokens: int, chunk: int, pool_tokens: int, storage: Storage) -> int:
+        """Work items of attention at most: each row's last chunk may be part-filled, and no more rows exist than the pool holds."""
+        each = self.rows * storage.heads * -(-tokens // chunk)
+        if storage.ragged_heads:
+            return each
+        return min(each, (-(-pool_tokens * (1 if storage.layout.scope == "shared" else storage.layers) // chunk) + self.rows) * storage.heads)
+
+    def send(self, target: Tensor, values: np.ndarray) -> None:
+        """Host values to a buffer without waiting: pinned memory is not used again before its copy is done."""
+        source = torch.from_numpy(np.ascontiguousarray(values))
+        target.copy_(source.pin_memory() if target.is_cuda else source, non_blocking=True)
+
+    def held_of(self, layer: int) -> Tensor:
+        """Rows held [batch row or (batch row, head)] in a layer, the new one counted."""
+        return self.held[layer if self.held.shape[0] > 1 else 0]

@@ -1,0 +1,31 @@
+"""Whether a method's decode step can run as a graph on a model, and if not, why: the reasons that `explain --target triton` prints."""
+
+from __future__ import annotations
+
+from ..cache import CacheManager
+from ..hooks import AFTER_ATTENTION, BEFORE_ATTENTION, FINISH_STEP, bound_hooks
+
+DECODE_HOOKS = (*BEFORE_ATTENTION["decode"], *AFTER_ATTENTION["decode"], FINISH_STEP)
+
+
+def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
+    """Empty: decode runs as a graph. The order is that of the step."""
+    layout, plan = method.LAYOUT, method.DECODE
+    reasons = list(plan.reasons)
+    bound = bound_hooks(method)
+    reasons += [f"{hook} matches no kernel skeleton" for hook in DECODE_HOOKS if hook in bound and hook not in plan.hooks and not plan.reasons]
+    if len(layout.zones) > 1 or not layout.zones[0].raw:
+        reasons.append("rows lie in several zones, or in a codec: no kernel reads them yet")
+    if layout.position != "logical":
+        reasons.append("K is rotated at its rank when it is read: no kernel does that yet")
+    known = {plan.mass.state} if plan.mass is not None else set()
+    reasons += [f"state '{state.name}' is kept by no kernel" for state in layout.states if state.name not in known]
+    bounds = {plan.pages.low, plan.pages.high} if plan.pages is not None else set()
+    reasons += [f"summary '{summary.name}' is kept by no kernel" for summary in layout.summaries if summary.name not in bounds]
+    return tuple(reasons)
+
+
+def model_reasons(activation: str, rope_style: str) -> tuple[str, ...]:
+    """What a model has that the kernels do not do."""
+    reasons = [] if activation == "silu" else [f"the MLP's activation is {activation}, not silu"]
+    return (*reasons, *([] if rope_style == "half-split" else ["RoPE pairs interleaved channels"]))

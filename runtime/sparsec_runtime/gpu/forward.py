@@ -1,0 +1,185 @@
+"""One decode step of the whole model as kernel launches, ten a layer: what a graph captures, and what runs without one.
+
+No tensor is read on the host, and nothing depends on a length but what the buffers hold. Padded batch rows hold 0 rows, write nothing and attend nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+import triton
+from torch import Tensor
+
+from ..decode_plan import DecodePlan
+from ..models.loading import LoadedModel
+from ..storage import Storage
+from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, NEWEST_PAGES, POSITION, DecodeBuffers
+from .kernels.attention import attend_chunks, merge_chunks
+from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
+from .kernels.choose import best_pages, bound_pages
+from .kernels.mass import add_mass
+from .kernels.write import write_rows
+from .tuning import Tuning
+from .weights import LayerWeights
+
+LOG2_E = 1.0 / math.log(2.0)
+
+
+def _pow2(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodeForward:
+    """Reads a manager's pools and a model's weights; everything that changes from step to step lies in the buffers."""
+
+    model: LoadedModel
+    weights: list[LayerWeights]
+    storage: Storage
+    plan: DecodePlan
+    chooses: tuple[bool, ...]  # layers that attend to chosen pages only
+    weighs: tuple[bool, ...]  # layers whose mass is added
+    tuning: Tuning
+
+    def __call__(self, buffers: DecodeBuffers) -> Tensor:
+        """Logits [row, vocab] in the model's dtype; buffers.ids becomes the greedy ids."""
+        shape = self.model.shape
+        decoder = self.model.module.model
+        block = min(1024, _pow2(shape.hidden))
+        half = self.storage.rope.dim // 2
+        begin_step[(buffers.rows, triton.cdiv(shape.hidden, block))](
+            buffers.ids, buffers.header[POSITION], decoder.embed_tokens.weight, buffers.x, self.storage.rope.inv_freq, buffers.cos, buffers.sin,
+            shape.hidden, self.storage.rope.scaling, half, BLOCK=block, HALF=_pow2(half),
+        )  # fmt: skip
+        delta = None
+        for layer in range(shape.layers):
+            delta = self._layer(layer, delta, buffers)
+        self._norm(buffers, delta, decoder.norm.weight)
+        logits = F.linear(buffers.normed, self.model.module.lm_head.weight)
+        self._greedy(logits, buffers)
+        return logits
+
+    def _layer(self, layer: int, delta: Tensor | None, buffers: DecodeBuffers) -> Tensor:
+        """delta: what the last layer's MLP adds to the residual, or None before the first; returns this one's."""
+        w, shape = self.weights[layer], self.model.shape
+        self._norm(buffers, delta, w.before_attention)
+        self._write(layer, F.linear(buffers.normed, w.qkv, w.qkv_bias), buffers)
+        if self.chooses[layer]:
+            self._choose(layer, buffers)
+        self._attend(layer, buffers)
+        self._norm(buffers, F.linear(buffers.attended.flatten(1), w.out, w.out_bias), w.before_mlp)
+        gate_up = F.linear(buffers.normed, w.gate_up)
+        silu_mul[(buffers.rows, triton.cdiv(shape.intermediate, 1024))](gate_up, buffers.active, shape.intermediate, BLOCK=1024)
+        return F.linear(buffers.active, w.down)
+
+    def _norm(self, buffers: DecodeBuffers, delta: Tensor | None, weight: Tensor) -> None:
+        width = self.model.shape.hidden
+        add_rms_norm[(buffers.rows,)](
+            buffers.x, buffers.x if delta is None else delta, weight, buffers.normed, width, self.model.shape.rms_eps,
+            ADD=delta is not None, BLOCK=_pow2(width), num_warps=8,
+        )  # fmt: skip
+
+    def _write(self, layer: int, qkv: Tensor, buffers: DecodeBuffers) -> None:
+        storage, shape, w = self.storage, self.model.shape, self.weights[layer]
+        table, table_row, table_head = self._table(layer, buffers)
+        keys, values = self._pools(layer)
+        bounds = self._bounds(layer)
+        state, initial = self._state(layer)
+        ragged = storage.ragged_heads
+        write_rows[(buffers.rows, shape.q_heads + 2 * shape.kv_heads)](
+            qkv, buffers.q, keys, values, qkv if w.q_norm is None else w.q_norm, qkv if w.k_norm is None else w.k_norm,
+            buffers.cos, buffers.sin, table, buffers.held_of(layer), buffers.header[POSITION],
+            buffers.held if storage.positions is None else storage.positions.of(layer), buffers.cos if state is None else state,
+            keys if bounds is None else bounds[0], keys if bounds is None else bounds[1],
+            initial, storage.rope.dim // 2, shape.rms_eps, table_row, table_head, shape.kv_heads if ragged else 1, 1 if ragged else 0,
+            HQ=shape.q_heads, H=shape.kv_heads, D=shape.head_dim, DP=_pow2(shape.head_dim), PAGE=storage.page_size, PER_HEAD=ragged,
+            NORM=w.q_norm is not None, TURN_KEYS=storage.layout.position == "logical", POSITIONS=storage.positions is not None,
+            STATE=state is not None, BOUNDS=bounds is not None, num_warps=1,
+        )  # fmt: skip
+
+    def _choose(self, layer: int, buffers: DecodeBuffers) -> None:
+        storage, shape = self.storage, self.model.shape
+        assert self.plan.pages is not None
+        bounds = self._bounds(layer)
+        assert bounds is not None
+        table, table_row, table_head = self._table(layer, buffers)
+        held, tile = buffers.held_of(layer), 64 if buffers.ids.is_cuda else 16
+        items = buffers.rows * shape.kv_heads * triton.cdiv(buffers.pages, tile)
+        bound_pages[(min(items, 4 * self.tuning.multiprocessors),)](
+            buffers.q, *bounds, table, held, buffers.header[FIRST_PAGES], buffers.header[NEWEST_PAGES], buffers.worth,
+            table_row, table_head, buffers.pages,
+            ROWS=buffers.rows, EP=_pow2(buffers.rows), **self._heads(), PAGE=storage.page_size, TILE=tile, PER_HEAD=storage.ragged_heads,
+            OVER_G=self.plan.pages.over_group, EXACT=buffers.q.element_size() == 4, num_warps=4,
+        )  # fmt: skip
+        width = _pow2(buffers.pages)
+        best_pages[(buffers.rows, shape.kv_heads)](
+            buffers.worth, held, buffers.header[CHOSEN_PAGES], buffers.chosen, buffers.pages, buffers.chosen.shape[2],
+            H=shape.kv_heads, PAGE=storage.page_size, BLOCK=width, num_warps=max(4, min(16, width // 512)),
+        )  # fmt: skip
+
+    def _attend(self, layer: int, buffers: DecodeBuffers) -> None:
+        storage, shape, tuning = self.storage, self.model.shape, self.tuning
+        table, table_row, table_head = self._table(layer, buffers)
+        picked = self.chooses[layer]
+        held = buffers.header[CHOSEN_TOKENS] if picked else buffers.held_of(layer)
+        chunk = tuning.picked_chunk if picked else tuning.chunk
+        pages = buffers.chosen if picked else table
+        mass = self.plan.mass if self.weighs[layer] else None
+        logits = buffers.part if mass is None else buffers.logits
+        per_row = 0 if mass is None else buffers.logits.shape[2]
+        entries = held.shape[0]
+        common = {"ENTRIES": entries, "EP": _pow2(entries), "RAGGED": storage.ragged_heads}
+        attend_chunks[(min(buffers.part.shape[0], tuning.programs * tuning.multiprocessors),)](
+            buffers.q, *self._pools(layer), table, held, pages, buffers.part, buffers.part_lse, logits,
+            float(shape.scale) * LOG2_E, table_row, table_head, pages.stride(0), pages.stride(1), per_row,
+            **common, **self._heads(), PAGE=storage.page_size, CHUNK=chunk, TILE=tuning.tile, PER_HEAD=storage.ragged_heads, PICKED=picked,
+            LOGITS=mass is not None, STAGES=tuning.stages, EXACT=buffers.q.element_size() == 4, num_warps=tuning.warps,
+        )  # fmt: skip
+        merge_chunks[(buffers.rows, shape.q_heads)](
+            buffers.part, buffers.part_lse, held, buffers.attended, buffers.row_lse,
+            **common, H=shape.kv_heads, G=shape.group, D=shape.head_dim, DP=_pow2(shape.head_dim), CHUNK=chunk, TILE=32, num_warps=4,
+        )  # fmt: skip
+        if mass is not None:
+            state, _ = self._state(layer)
+            add_mass[(4 * tuning.multiprocessors,)](
+                buffers.logits, buffers.row_lse, table, held, state, per_row, table_row, table_head,
+                **common, H=shape.kv_heads, G=shape.group, PAGE=storage.page_size, TILE=512, PER_HEAD=storage.ragged_heads,
+                OVER_G=mass.over_group, num_warps=4,
+            )  # fmt: skip
+
+    def _greedy(self, logits: Tensor, buffers: DecodeBuffers) -> None:
+        vocab, (_, parts) = logits.shape[1], buffers.best.shape
+        best_of_part[(buffers.rows, parts)](logits, buffers.best, buffers.best_id, vocab, parts, BLOCK=buffers.vocab_part)
+        best_of_row[(buffers.rows,)](buffers.best, buffers.best_id, buffers.ids, parts, BLOCK=_pow2(parts))
+
+    def _heads(self) -> dict[str, int]:
+        shape = self.model.shape
+        return {
+            "H": shape.kv_heads, "G": shape.group, "GP": max(16, _pow2(shape.group)), "D": shape.head_dim, "DP": max(16, _pow2(shape.head_dim)),
+        }  # fmt: skip
+
+    def _table(self, layer: int, buffers: DecodeBuffers) -> tuple[Tensor, int, int]:
+        """The layer's part of the tables, and its strides from row to row and from head to head."""
+        scope, heads = self.storage.layout.scope, self.storage.heads
+        first = {"shared": 0, "layer": layer, "head": layer * heads}[scope]
+        return buffers.table[:, first:], buffers.table.stride(0), buffers.table.stride(1) if scope == "head" else 0
+
+    def _pools(self, layer: int) -> tuple[Tensor, Tensor]:
+        zone = self.storage.newest_zone
+        return self.storage.stores[zone, "K"].pool(layer), self.storage.stores[zone, "V"].pool(layer)
+
+    def _bounds(self, layer: int) -> tuple[Tensor, Tensor] | None:
+        """Least and greatest keys of each unit [unit, 1, channel]."""
+        choice = self.plan.pages
+        if choice is None:
+            return None
+        return self.storage.summaries[choice.low][1].of(layer), self.storage.summaries[choice.high][1].of(layer)
+
+    def _state(self, layer: int) -> tuple[Tensor | None, float]:
+        """The token state that new rows begin, and its initial value."""
+        if self.plan.mass is None:
+            return None, 0.0
+        layout, array = self.storage.token_states[self.plan.mass.state]
+        return array.of(layer), float(layout.initial)

@@ -1,0 +1,203 @@
+"""Decode steps on a CUDA device: the host plans and counts, one captured graph a batch bucket runs every layer, hooks and greedy sampling.
+
+Order of a step: begin_step (pages) -> run (mirror what changed, replay) -> commit_step (counts; evictions that the counts say are due, in bulk,
+through the generated hooks). No tensor is read on the host unless an eviction is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..cache import CacheManager
+from ..hooks import FINISH_STEP, bound_hooks
+from ..models.loading import LoadedModel
+from ..planning import zones_after
+from ..sequence import Sequence
+from ..step import StepBatch
+from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, HEADER, NEWEST_PAGES, POSITION, DecodeBuffers
+from .eligible import model_reasons, reasons_against_graph
+from .forward import DecodeForward
+from .tuning import tuning_of
+from .weights import fused_weights
+
+BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+class CannotCapture(Exception):
+    """The method or the model has something that no kernel does; the message says what."""
+
+
+@dataclass(slots=True, eq=False)
+class _Bucket:
+    """mirror: the device's table on the host; owners: the sequence in each row when it was sent."""
+
+    buffers: DecodeBuffers
+    mirror: np.ndarray
+    graph: torch.cuda.CUDAGraph | None = None
+    logits: Tensor | None = None
+
+
+class DecodeGraphs:
+    """tokens: rows that one request can hold in a layer, at most."""
+
+    def __init__(self, model: LoadedModel, manager: CacheManager, pool_tokens: int, tokens: int | None = None) -> None:
+        reasons = reasons_against_graph(type(manager)) + model_reasons(model.module.config.hidden_act, model.rope.style)
+        if reasons:
+            raise CannotCapture("; ".join(reasons))
+        self.manager, self.model, self.pool_tokens = manager, model, pool_tokens
+        self.tokens = min(pool_tokens, tokens or model.shape.max_positions)
+        storage, plan, layers = manager.storage, manager.DECODE, range(model.shape.layers)
+        self.forward = DecodeForward(
+            model, fused_weights(model), storage, plan,
+            chooses=tuple(plan.pages is not None and manager.fires("build_decode_selection", layer) for layer in layers),
+            weighs=tuple(plan.mass is not None and manager.fires("after_decode_attention", layer) for layer in layers),
+            tuning=tuning_of(storage.device),
+        )  # fmt: skip
+        self._finishes = FINISH_STEP in bound_hooks(type(manager))
+        self._buckets: dict[int, _Bucket] = {}
+        self._memory = torch.cuda.graph_pool_handle() if storage.device.type == "cuda" else None
+        self._batch: StepBatch | None = None
+        self._sequences: list[Sequence] = []
+        self.bulk_steps = 0  # steps after which rows were evicted
+
+    # ---- one step ------------------------------------------------------------------------------
+
+    def begin_step(self, batch: StepBatch) -> None:
+        """Allocates the step's pages, or raises OutOfPages with nothing changed."""
+        assert batch.phase == "decode" and self._batch is None, "one decode step at a time"
+        self._sequences = self.manager.reserve_pages(batch)
+        self._batch = batch
+
+    @torch.no_grad()
+    def run(self, ids: Many[int] | None = None) -> tuple[Tensor, Tensor]:
+        """Greedy ids [row] (-1 where a logit was no number) and logits [row, vocab], both overwritten by the next step.
+
+        ids: the rows' newest tokens; None: those that the last step of the same batch chose, which never left the device.
+        """
+        bucket = self._bucket_of(len(self._sequences))
+        self._mirror_tables(bucket)
+        self._send_counts(bucket, ids)
+        if bucket.graph is not None:
+            bucket.graph.replay()
+        else:
+            bucket.logits = self.forward(bucket.buffers)
+        assert bucket.logits is not None
+        rows = len(self._sequences)
+        return bucket.buffers.ids[:rows], bucket.logits[:rows]
+
+    def commit_step(self) -> None:
+        """Counts the step's rows; where the host's counts say that rows go, the generated hooks move them."""
+        batch, sequences = self._batch, self._sequences
+        assert batch is not None, "no step has begun"
+        if self._finishes and any(self._is_due(sequence, row) for row, sequence in enumerate(sequences)):
+            self.manager.resume_step(batch, sequences)
+            self.manager.finish()
+            self.manager.commit_step()
+            self.bulk_steps += 1
+        else:
+            for sequence in sequences:
+                sequence.rows = sequence.rows + 1
+                sequence.zone_rows = dict.fromkeys(sequence.zone_rows, sequence.rows)
+                sequence.length += 1
+        self._batch, self._sequences = None, []
+
+    def rollback_step(self) -> None:
+        """Undoes a step that failed before its commit; nothing that was counted has changed."""
+        if self._batch is None:
+            return
+        self.manager.rollback_step()
+        self.manager.release_step(self._sequences)
+        self._batch, self._sequences = None, []
+
+    # ---- what the host tells the device ----------------------------------------------------------
+
+    def _is_due(self, sequence: Sequence, row: int) -> bool:
+        """Whether finish_step changes the sequence's counts."""
+        assert self._batch is not None
+        after = zones_after(self.manager, sequence, self._batch, row)
+        return any((after[key] != held + 1).any() for key, held in sequence.zone_rows.items())
+
+    def _mirror_tables(self, bucket: _Bucket) -> None:
+        """Sends the entries of the tables that differ from what the device has."""
+        name = self.manager.storage.row_stream.name
+        for row, sequence in enumerate(self._sequences):
+            pages = sequence.tables[name].pages
+            width = sequence.tables[name].width
+            known = bucket.mirror[row, :, :width]
+            changed = np.flatnonzero((known != pages[:, :width]).any(axis=0))
+            if len(changed):
+                first, last = changed[0], changed[-1] + 1
+                known[:, first:last] = pages[:, first:last]
+                bucket.buffers.send(bucket.buffers.table[row, :, first:last], pages[:, first:last])
+
+    def _send_counts(self, bucket: _Bucket, ids: Many[int] | None) -> None:
+        buffers, rows = bucket.buffers, len(self._sequences)
+        header = np.zeros((HEADER, buffers.rows), dtype=np.int32)
+        header[POSITION, :rows] = [sequence.length for sequence in self._sequences]
+        held = np.zeros(buffers.held.shape, dtype=np.int32)
+        scope = self.manager.LAYOUT.scope
+        for row, sequence in enumerate(self._sequences):
+            if scope == "head":
+                held.reshape(held.shape[0], buffers.rows, -1)[:, row] = sequence.rows + 1
+            else:
+                held[:, row] = sequence.rows[: held.shape[0], 0] + 1
+            if self.manager.DECODE.pages is not None:
+                self._choice(header, row, sequence)
+        buffers.send(buffers.counts, np.concatenate((header.ravel(), held.ravel())))
+        if ids is not None:
+            padded = np.zeros(buffers.rows, dtype=np.int64)
+            padded[:rows] = ids
+            buffers.send(buffers.ids, padded)
+
+    def _choice(self, header: np.ndarray, row: int, sequence: Sequence) -> None:
+        choice = self.manager.DECODE.pages
+        assert choice is not None
+        page, held = self.manager.storage.page_size, int(sequence.rows[0, 0]) + 1
+        pages = -(-held // page)
+        budget = int(sequence.params[choice.budget])
+        count = min(pages, max(int(sequence.params[choice.least]), budget // page)) if held > budget else pages
+        header[CHOSEN_PAGES, row] = count
+        header[CHOSEN_TOKENS, row] = held - (pages - count) * page  # the newest page, the only one that is part-filled, is among them
+        header[FIRST_PAGES, row] = int(sequence.params[choice.first])
+        header[NEWEST_PAGES, row] = int(sequence.params[choice.newest])
+
+    # ---- buckets ---------------------------------------------------------------------------------
+
+    def _bucket_of(self, rows: int) -> _Bucket:
+        size = next(bucket for bucket in BUCKETS if bucket >= rows)
+        wanted = self._choice_tokens()
+        bucket = self._buckets.get(size)
+        if bucket is None or bucket.buffers.choice < wanted:
+            bucket = self._buckets[size] = self._capture(size, wanted)
+        return bucket
+
+    def _choice_tokens(self) -> int:
+        """Tokens that a page choice of this batch can read."""
+        choice = self.manager.DECODE.pages
+        if choice is None:
+            return 0
+        page = self.manager.storage.page_size
+        return max(max(int(s.params[choice.budget]), int(s.params[choice.least]) * page) for s in self._sequences) + page
+
+    def _capture(self, rows: int, choice: int) -> _Bucket:
+        forward = self.forward
+        buffers = DecodeBuffers(
+            rows, self.tokens, choice, self.manager.storage, self.model.shape, self.manager.DECODE, forward.tuning, self.pool_tokens
+        )
+        bucket = _Bucket(buffers, np.zeros(tuple(buffers.table.shape), dtype=np.int32))
+        if self._memory is None:
+            return bucket
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # compiles every kernel, on rows that hold nothing
+            forward(buffers)
+        torch.cuda.current_stream().wait_stream(side)
+        bucket.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(bucket.graph, pool=self._memory):
+            bucket.logits = forward(buffers)
+        return bucket

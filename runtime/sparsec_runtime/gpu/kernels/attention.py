@@ -1,0 +1,114 @@
+"""Attention of one query a row over paged K and V, split into chunks of tokens and merged by log-sum-exp.
+
+A work item is one chunk of CHUNK tokens of one (row, head): items are numbered by the lengths, so mixed and ragged lengths spread evenly over a
+persistent grid, and a row's splits depend on its own length alone. The query heads of a KV head are the rows of one tile (padded to GP).
+Logits are in base 2: scale2 = scale * log2(e).
+"""
+
+import triton
+import triton.language as tl
+
+from .write import unit_of
+
+
+@triton.jit
+def chunks_of(len_ptr, ENTRIES: tl.constexpr, EP: tl.constexpr, CHUNK: tl.constexpr):
+    """Lengths and numbers of chunks [EP] of all entries: rows, or (row, head) where heads hold different counts."""
+    e = tl.arange(0, EP)
+    lengths = tl.load(len_ptr + e, e < ENTRIES, 0)
+    return e, lengths, (lengths + CHUNK - 1) // CHUNK
+
+
+@triton.jit
+def attend_chunks(
+    q_ptr, k_ptr, v_ptr, table_ptr, len_ptr, pages_ptr, part_ptr, lse_ptr, logits_ptr,
+    scale2, table_row, table_head, pages_row, pages_head, logits_row,
+    ENTRIES: tl.constexpr, EP: tl.constexpr, H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    PAGE: tl.constexpr, CHUNK: tl.constexpr, TILE: tl.constexpr, RAGGED: tl.constexpr, PER_HEAD: tl.constexpr, PICKED: tl.constexpr,
+    LOGITS: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """part [item, G, D] fp32: the chunk's normalised output; lse [item, G] base 2; logits [row, H * G, token] if LOGITS.
+
+    PICKED: len counts the tokens of the pages listed in pages [row, head, index] (index of a page in the row's table), CHUNK whole pages.
+    """
+    e, lengths, chunks = chunks_of(len_ptr, ENTRIES, EP, CHUNK)
+    ends = tl.cumsum(chunks, 0)
+    heads: tl.constexpr = 1 if RAGGED else H
+    items = tl.sum(chunks, 0) * heads
+    g, c, t = tl.arange(0, GP), tl.arange(0, DP), tl.arange(0, TILE)
+    for item in range(tl.program_id(0), items, tl.num_programs(0)):
+        place = item // heads
+        entry = tl.sum((ends <= place).to(tl.int32), 0)
+        chunk = place - tl.sum(tl.where(e < entry, chunks, 0), 0)
+        length = tl.sum(tl.where(e == entry, lengths, 0), 0)
+        row = entry // H if RAGGED else entry
+        h = entry % H if RAGGED else item % heads
+        q = tl.load(q_ptr + (row * H * G + h * G + g)[:, None] * D + c[None, :], (g < G)[:, None] & (c < D)[None, :], 0.0)
+        first, last = chunk * CHUNK, tl.minimum(chunk * CHUNK + CHUNK, length)
+        top = tl.full([GP], -float("inf"), tl.float32)
+        total = tl.zeros([GP], tl.float32)
+        out = tl.zeros([GP, DP], tl.float32)
+        for start in tl.range(first, last, TILE, num_stages=STAGES):
+            token = start + t
+            here = token < last
+            index = token // PAGE
+            if PICKED:
+                index = tl.load(pages_ptr + row * pages_row + h * pages_head + index, here, 0)
+            page = tl.load(table_ptr + row * table_row + h * table_head + index, here, 0)
+            line = (unit_of(page, h, H, PER_HEAD) * PAGE + token % PAGE) * D
+            inside = here[:, None] & (c < D)[None, :]
+            k = tl.load(k_ptr + line[:, None] + c[None, :], inside, 0.0)
+            if EXACT:
+                x = tl.dot(q, tl.trans(k), input_precision="ieee") * scale2
+            else:
+                x = tl.dot(q, tl.trans(k)) * scale2
+            x = tl.where(here[None, :], x, -float("inf"))
+            if LOGITS:
+                at = logits_ptr + (row * H * G + h * G + g)[:, None].to(tl.int64) * logits_row + token[None, :]
+                tl.store(at, x, (g < G)[:, None] & here[None, :])
+            higher = tl.maximum(top, tl.max(x, 1))
+            shrink = tl.exp2(top - higher)
+            p = tl.exp2(x - higher[:, None])
+            v = tl.load(v_ptr + line[:, None] + c[None, :], inside, 0.0)
+            if EXACT:
+                out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+            else:
+                out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v)
+            total = total * shrink + tl.sum(p, 1)
+            top = higher
+        at = item * G + g
+        tl.store(part_ptr + at[:, None] * D + c[None, :], out / total[:, None], (g < G)[:, None] & (c < D)[None, :])
+        tl.store(lse_ptr + at, top + tl.log2(total), g < G)
+
+
+@triton.jit
+def merge_chunks(
+    part_ptr, lse_ptr, len_ptr, out_ptr, row_lse_ptr,
+    ENTRIES: tl.constexpr, EP: tl.constexpr, H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    CHUNK: tl.constexpr, TILE: tl.constexpr, RAGGED: tl.constexpr,
+):  # fmt: skip
+    """Program (row, query head): out [row, H * G, D] and row_lse [row, H * G] from the parts; zeros where a row holds nothing."""
+    row, head = tl.program_id(0), tl.program_id(1)
+    h, g = head // G, head % G
+    e, lengths, chunks = chunks_of(len_ptr, ENTRIES, EP, CHUNK)
+    entry = row * H + h if RAGGED else row
+    heads: tl.constexpr = 1 if RAGGED else H
+    before = tl.sum(tl.where(e < entry, chunks, 0), 0)
+    count = tl.sum(tl.where(e == entry, chunks, 0), 0)
+    c, n = tl.arange(0, DP), tl.arange(0, TILE)
+    top, total = -float("inf"), 0.0
+    out = tl.zeros([DP], tl.float32)
+    for start in range(0, count, TILE):
+        here = start + n < count
+        at = ((before + start + n) * heads + (0 if RAGGED else h)) * G + g
+        lse = tl.load(lse_ptr + at, here, -float("inf"))
+        part = tl.load(part_ptr + at[:, None] * D + c[None, :], here[:, None] & (c < D)[None, :], 0.0)
+        higher = tl.maximum(top, tl.max(lse, 0))
+        shrink = tl.exp2(top - higher)
+        weight = tl.exp2(lse - higher)
+        out = out * shrink + tl.sum(part * weight[:, None], 0)
+        total = total * shrink + tl.sum(weight, 0)
+        top = higher
+    whole = tl.where(count > 0, total, 1.0)
+    tl.store(out_ptr + (row * H * G + head) * D + c, (out / whole).to(out_ptr.dtype.element_ty), c < D)
+    tl.store(row_lse_ptr + row * H * G + head, top + tl.log2(whole))

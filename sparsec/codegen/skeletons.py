@@ -1,0 +1,182 @@
+"""Which kernel shapes the decode hooks of a plan have: what a generated manager's DECODE says, and why a hook has none.
+
+A binding's locals are put in place and its one effect is compared, as text, with the texts below; a hole `{name}` is one name of the spec. Decides
+on operations alone, so any method that says the same thing gets the same kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from textwrap import wrap
+
+from sparsec.codegen.plan import Accumulate, Attend, Bind, Binding, Evict, Op, Plan, Skip, Step, Update, walk
+
+DECODE_HOOKS = (
+    "kv_write", "build_decode_selection", "before_decode_attention", "after_decode_attention", "layer_end", "finish_step",
+)  # fmt: skip
+
+_MASS = (
+    "map(add, state({state})[h,t], sum over i of reduce(sum, i, reduce({over}, g, of_queries(probs, block)[i,h,g,t])[i,h,t])[h,t])[h,t]"
+)
+
+_REACH = (
+    "reduce(max, i, reduce(sum, c, map(greatest, map(mul, of_queries(Q, step)[i,h,g,c], summary({low})[h,p,c])[i,h,g,p,c], "
+    "map(mul, of_queries(Q, step)[i,h,g,c], summary({high})[h,p,c])[i,h,g,p,c])[i,h,g,p,c])[i,h,g,p])[h,g,p]"
+)
+_FIRST = "map(lt, index(p)[p], param({first}))[p]"
+_NEWEST = "map(ge, index(p)[p], map(sub, map(floordiv, map(sub, map(add, len, page_size), const(1)), page_size), param({newest})))[p]"
+_PAGES = (
+    "pages_to_tokens(keep(protected, p, top, None, upto, positional(open_page, None, None)[h,p], "
+    f"map(where, map(or, {_FIRST}, {_NEWEST})[p], const(1e+30), reduce({{over}}, g, {_REACH})[h,p])[h,p], "
+    "positional(all_pages, None, None)[h,p], widen(map(greatest, param({least}), map(floordiv, param({budget}), page_size)))[h])[h,p])[h,t]"
+    " where map(gt, len, param({budget}))"
+)
+_ENVELOPE = "reduce({kind}, slot, split(t, p, read(K)[h,t,c])[h,p,slot,c], split(t, p, positional(all, None, None)[h,t])[h,p,slot])[h,p,c]"
+
+
+@dataclass(frozen=True, slots=True)
+class Skeletons:
+    """fields: the arguments of DecodePlan as Python text, by name; reasons: one for each hook that has no kernel."""
+
+    fields: Mapping[str, str]
+    reasons: tuple[str, ...]
+
+
+def match_skeletons(plan: Plan) -> Skeletons:
+    """What of the plan's decode step is a kernel; nothing is matched in part, so one reason leaves the whole step to the torch target."""
+    fields: dict[str, str] = {}
+    hooks: list[str] = []
+    reasons: list[str] = []
+    for hook in DECODE_HOOKS:
+        bindings = [binding for binding in plan.bindings if hook in binding.hooks]
+        if not bindings:
+            continue
+        found = _MATCHERS.get(hook, _no_kernel)(plan, bindings)
+        if isinstance(found, str):
+            reasons.append(f"line {bindings[0].line}, on {hook}: {found}")
+        else:
+            hooks.append(hook)
+            fields |= found
+    if hooks:
+        fields = {"hooks": _tuple(hooks), **fields}
+    if reasons:
+        fields["reasons"] = _tuple(reasons)
+    return Skeletons(fields, tuple(reasons))
+
+
+def decode_lines(plan: Plan) -> list[str]:
+    """Arguments of DecodePlan, one a line; none where no hook of the step is bound."""
+    return [f"{name}={value}" for name, value in match_skeletons(plan).fields.items()]
+
+
+Found = dict[str, str] | str
+
+
+def _no_kernel(_plan: Plan, _bindings: list[Binding]) -> Found:
+    return "no kernel skeleton runs at this hook"
+
+
+def _mass(plan: Plan, bindings: list[Binding]) -> Found:
+    why = "the kernel adds the sum, mean or max over g of the newest query's probs to one token state"
+    effects = _effects(bindings)
+    if len(effects) != 1 or not isinstance(effects[0], Update) or effects[0].shared or effects[0].when is not None:
+        return why
+    holes = _fill(_MASS, str(effects[0].value))
+    states = {state.name: state for state in plan.layout.states}
+    if holes is None or holes["state"] != effects[0].target or states[holes["state"]].dtype != "f32":
+        return why
+    if holes["over"] not in ("sum", "mean", "max"):
+        return why
+    return {"mass": f'Mass("{holes["state"]}", "{holes["over"]}")'}
+
+
+def _pages(plan: Plan, bindings: list[Binding]) -> Found:
+    why = "the kernel reads the newest page and the pages of the largest bound over each page's least and greatest keys"
+    effects = _effects(bindings)
+    if len(effects) != 1 or not isinstance(effects[0], Attend):
+        return why
+    text = f"{effects[0].read}{'' if effects[0].when is None else f' where {effects[0].when}'}"
+    holes = _fill(_PAGES, text)
+    envelopes = {summary.name: str(summary.value) for summary in plan.layout.summaries}
+    if holes is None or plan.layout.scope != "shared" or holes["over"] not in ("sum", "mean", "max"):
+        return why
+    if envelopes[holes["low"]] != _ENVELOPE.format(kind="min") or envelopes[holes["high"]] != _ENVELOPE.format(kind="max"):
+        return why
+    names = ("low", "high", "over", "budget", "least", "first", "newest")
+    return {"pages": f"PageChoice({', '.join(_quoted(holes[name]) for name in names)})"}
+
+
+def _moves(_plan: Plan, bindings: list[Binding]) -> Found:
+    """Evictions run in bulk between two graphs, when the host's counts say that they are due."""
+    for binding in bindings:
+        if not all(isinstance(step, Bind | Skip | Evict) for step in binding.steps):
+            return "only evictions can wait for the end of a step"
+        if any(op.name in ("of_queries", "window") for step in binding.steps for _, root in _operands(step) for op in walk(root)):
+            return "an eviction that reads queries needs them kept in the graph"
+    return {"moves_rows": "True"}
+
+
+_MATCHERS: Mapping[str, Callable[[Plan, list[Binding]], Found]] = {
+    "after_decode_attention": _mass, "build_decode_selection": _pages, "finish_step": _moves,
+}  # fmt: skip
+
+
+def _effects(bindings: list[Binding]) -> list[Step]:
+    """What the bindings change, their locals put in place."""
+    effects: list[Step] = []
+    for binding in bindings:
+        known: dict[str, Op] = {}
+        for step in binding.steps:
+            if isinstance(step, Bind):
+                known[step.name] = _inlined(step.value, known)
+            elif isinstance(step, Accumulate):
+                value = _inlined(step.value, known)
+                known[step.name] = Op(f"{step.fn} over i of {value}")
+            elif not isinstance(step, Skip):
+                effects.append(replace(step, **{field: _inlined(value, known) for field, value in _operands(step)}))
+    return effects
+
+
+def _inlined(op: Op, known: Mapping[str, Op]) -> Op:
+    if op.name == "local":
+        return known.get(str(op.detail[0]), op)
+    return replace(op, args=tuple(_inlined(arg, known) for arg in op.args))
+
+
+def _operands(step: Step) -> list[tuple[str, Op]]:
+    """The fields of a step that hold an operation."""
+    named = ((field, getattr(step, field, None)) for field in ("value", "keep", "read", "rows", "when", "condition"))
+    return [(field, value) for field, value in named if isinstance(value, Op)]
+
+
+def _fill(pattern: str, text: str) -> dict[str, str] | None:
+    """The holes of a pattern as the text fills them; a hole that occurs twice is filled with one name."""
+    seen: set[str] = set()
+    parts = []
+    for n, piece in enumerate(re.split(r"\{(\w+)\}", pattern)):
+        if n % 2 == 0:
+            parts.append(re.escape(piece))
+        elif piece in seen:
+            parts.append(f"(?P={piece})")
+        else:
+            seen.add(piece)
+            parts.append(rf"(?P<{piece}>\w+)")
+    found = re.fullmatch("".join(parts), text)
+    return None if found is None else found.groupdict()
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', "'") + '"'
+
+
+def _tuple(items: list[str]) -> str:
+    text = f"({', '.join(_quoted(item) for item in items)}{',' if len(items) == 1 else ''})"
+    return text if len(text) < 90 else "(\n" + "".join(f"            {_folded(item)},\n" for item in items) + "        )"
+
+
+def _folded(item: str) -> str:
+    """A long text as adjacent literals, one a line."""
+    pieces = [_quoted(piece) for piece in wrap(item, 90, drop_whitespace=False)]
+    return pieces[0] if len(pieces) == 1 else "\n            ".join(pieces)
