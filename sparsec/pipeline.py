@@ -16,6 +16,7 @@ from networkx import DiGraph
 
 from sparsec.codegen import artifacts, emit, planner
 from sparsec.codegen.artifacts import Artifact
+from sparsec.codegen.manager_text import manager_text
 from sparsec.codegen.plan import Plan
 from sparsec.diagnostics import Source
 from sparsec.dsl import tree as t
@@ -143,7 +144,7 @@ class Compilation:
 
     @cached_property
     def manager(self) -> str:
-        return emit.manager_text(self.plan, self.origin)
+        return manager_text(self.plan, self.origin)
 
     @cached_property
     def artifact(self) -> Artifact:
