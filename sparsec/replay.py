@@ -15,6 +15,10 @@ import torch
 from torch import Tensor
 
 from sparsec.diagnostics import Source
+from sparsec.dsl.check import check
+from sparsec.dsl.checked import Checked
+from sparsec.dsl.params import Given, ParamError, ParamTable, Value
+from sparsec.dsl.parser import parse
 from sparsec.dsl.source import load_source
 from sparsec.trace import Recorded, Trace
 from sparsec_runtime.rope import Rope, Style
@@ -84,7 +88,7 @@ def replay(
     k: Tensor,
     v: Tensor,
     prompt_len: int,
-    params: Mapping[str, object] | None = None,
+    params: Mapping[str, Given] | None = None,
     chunk: int | None = None,
     q_start: int = 0,
     rotated: bool = True,
@@ -104,10 +108,11 @@ def replay(
     check_request(request)
     request = _cast(request, dtype)
     source = _source(spec)
+    checked, values = _resolved(source, params or {}, request)
     if target == "reference":
-        from sparsec.reference.run import run_reference
+        from sparsec.reference.run import interpret
 
-        return run_reference(source, params or {}, request)
+        return interpret(checked.method, values, request)
     from sparsec.pipeline import Compilation
     from sparsec.replay_torch import run
 
@@ -177,6 +182,16 @@ def _cast(request: ReplayRequest, dtype: torch.dtype | None) -> ReplayRequest:
         raise ReplayError(f"dtype {wanted} is not floating point")
     q, k, v = (x.detach().to("cpu", wanted) for x in (request.q, request.k, request.v))
     return replace(request, q=q, k=k, v=v)
+
+
+def _resolved(source: Source, params: Mapping[str, Given], request: ReplayRequest) -> tuple[Checked, dict[str, Value]]:
+    """The checked method and a value for every param, with the same messages on every target."""
+    facts = model_facts(request)
+    checked = check(parse(source), source, facts)
+    try:
+        return checked, ParamTable.of(checked).resolve(params, facts, request.prompt_len)
+    except ParamError as error:
+        raise ReplayError(str(error)) from error
 
 
 def _source(spec: str) -> Source:

@@ -1,4 +1,4 @@
-"""The reference target of `sparsec.replay`: parse, check, interpret, and gather the trace."""
+"""The reference target of `sparsec.replay`: interprets a checked method and gathers the trace."""
 
 from __future__ import annotations
 
@@ -8,31 +8,17 @@ from difflib import get_close_matches
 import torch
 from torch import Tensor
 
-from sparsec.diagnostics import Source
 from sparsec.dsl import tree as t
-from sparsec.dsl.check import check
-from sparsec.dsl.params import Given, ParamError, ParamTable
-from sparsec.dsl.parser import parse
 from sparsec.reference.program import Program
 from sparsec.reference.record import Recorder, recordable
 from sparsec.reference.sequence import Sequence
 from sparsec.reference.storage import Inputs, MissingInput
+from sparsec.reference.values import Scalar
 from sparsec.replay import ReplayError, ReplayRequest, model_facts
 from sparsec.trace import Trace
 
 
-def run_reference(source: Source, params: Mapping[str, Given], request: ReplayRequest) -> Trace:
-    """Interpret the method over the whole request."""
-    facts = model_facts(request)
-    checked = check(parse(source), source, facts)
-    try:
-        values = ParamTable.of(checked).resolve(params, facts, request.prompt_len)
-    except ParamError as error:
-        raise ReplayError(str(error)) from error
-    return interpret(checked.method, values, request)
-
-
-def interpret(method: t.Method, params: Mapping[str, object], request: ReplayRequest) -> Trace:
+def interpret(method: t.Method, params: Mapping[str, Scalar], request: ReplayRequest) -> Trace:
     """Interpret a method, specialised or plain, with a value for every param that it still has."""
     program = Program.of(method, params, model_facts(request))
     check_record(program, request.record)
