@@ -9,7 +9,7 @@ from dataclasses import replace
 from sparsec.dsl import tree as t
 from sparsec.dsl.checked import Checked
 
-ROUNDING = "0.00001"  # relative, of float32 sums in another order
+ROUNDING = "0.00001"  # of float32 sums in another order: relative, and absolute where terms cancel
 _FINITE = "1e30"  # infinities compare as they are
 _TWIN = "due: "
 _FALSE = t.Ref(t.Ident("false"))
@@ -44,7 +44,8 @@ def _tolerant(expr: t.Expr, checked: Checked) -> t.Expr:
         return replace(expr, left=_tolerant(expr.left, checked), right=_tolerant(expr.right, checked))
     if expr.op not in ("<", "<=", ">", ">=") or not (_real(expr.left, checked) or _real(expr.right, checked)):
         return expr
-    slack = t.Binary("*", t.Float(ROUNDING), t.Binary("+", _size(expr.left), _size(expr.right)))
+    size = t.Binary("+", t.Binary("+", _size(expr.left), _size(expr.right)), t.Int(1))
+    slack = t.Binary("*", t.Float(ROUNDING), size)
     return replace(expr, right=t.Binary("+" if expr.op in ("<", "<=") else "-", expr.right, slack))
 
 
