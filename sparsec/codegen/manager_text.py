@@ -8,6 +8,7 @@ from textwrap import wrap
 
 from sparsec.codegen.emit import WIDTH, Origin, render
 from sparsec.codegen.plan import Binding, CodecPlan, CountPlan, LayoutPlan, ParamPlan, Plan
+from sparsec.codegen.skeletons import decode_lines
 
 _COUNTERS = {
     "ends_prompt": 'phase == "prefill" and counts.prompt_done', "prefilling": 'phase == "prefill"', "prompt_done": "counts.prompt_done",
@@ -46,7 +47,7 @@ def manager_text(plan: Plan, origin: Origin) -> str:
         "manager.py.j2", plan, origin,
         imports=_imports(plan), guards=[_guard(b) for b in plan.bindings if b.guard is not None], methods=_methods(plan),
         layout=_layout(plan.layout), params=[_param(p) for p in plan.params], counts=_counts(plan.counts),
-        summaries=plan.layout.summaries,
+        summaries=plan.layout.summaries, decode=decode_lines(plan),
     )  # fmt: skip
 
 
@@ -59,6 +60,9 @@ def _imports(plan: Plan) -> list[str]:
     names |= {"SummaryLayout"} if layout.summaries else set()
     names |= {"Counts"} if plan.counts else set()
     names |= {"PageView"} if layout.summaries else set()
+    decode = " ".join(decode_lines(plan))
+    names |= {"DecodePlan"} if decode else set()
+    names |= {name for name in ("Mass", "PageChoice") if f"{name}(" in decode}
     names -= set() if plan.bindings else {"View"}
     host = [*_counts(plan.counts), *(str(b.guard) for b in plan.bindings), str(layout.ring)]
     host += [str(text) for p in plan.params for text in (p.low, p.high, p.default)]
