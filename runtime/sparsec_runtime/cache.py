@@ -89,7 +89,7 @@ class CacheManager:
         self.recorder: Recorder | None = None
         self._hooks = bound_hooks(type(self))
         self._fired = {hook: [self.fires(hook, layer) for layer in range(shape.layers)] for hook in HOOKS}
-        self._equations = {name: getattr(self, f"summary_{name}") for name in self.storage.summaries}
+        self.summary_equations = {name: getattr(self, f"summary_{name}") for name in self.storage.summaries}
         self._sequences: dict[int, Sequence] = {}
         self._opened = 0
         self._step: Step | None = None
@@ -120,6 +120,10 @@ class CacheManager:
         self._opened += 1
         self._sequences[self._opened] = sequence
         return self._opened
+
+    def sequence(self, handle: int) -> Sequence:
+        """The request's tables and counts, for whoever runs its steps."""
+        return self._sequences[handle]
 
     def close(self, handle: int) -> None:
         """Frees everything that a request holds."""
@@ -172,8 +176,8 @@ class CacheManager:
         assert layer not in self._residents, f"layer {layer} attends twice in one step"
         resident = self._residents[layer] = Resident(self.storage, step, layer)
         queries = write_new_rows(resident, q, k, v)
-        if self._equations:
-            refresh(resident, self._equations, step.before[:, layer])
+        if self.summary_equations:
+            refresh(resident, self.summary_equations, step.before[:, layer])
         view = View(resident, self.model_facts, queries, hidden, self.recorder)
         self._fire(BEFORE_ATTENTION[step.batch.phase], view)
         out = self._attention(resident, queries)
@@ -201,8 +205,8 @@ class CacheManager:
             self._check_room(sequence, counts)
         for resident in residents:
             settle(resident)
-            if self._equations and resident.source is not None:
-                refresh(resident, self._equations, np.zeros_like(resident.rows))
+            if self.summary_equations and resident.source is not None:
+                refresh(resident, self.summary_equations, np.zeros_like(resident.rows))
         step.store_plain_states()
         for row, (sequence, counts) in enumerate(zip(step.sequences, held)):
             sequence.rows, sequence.zone_rows = counts

@@ -67,6 +67,10 @@ class MemoryPool:
         self.references[pages] = 1
         return pages
 
+    def shuffle(self, generator: np.random.Generator) -> None:
+        """Hands free pages out in random order from here on, as after long service."""
+        generator.shuffle(self._free)
+
     def share(self, pages: np.ndarray) -> None:
         """One more reference to each page."""
         assert (self.references[pages] > 0).all() or self._cached[pages].all(), f"pool '{self.name}': sharing a free page"

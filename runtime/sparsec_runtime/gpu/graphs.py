@@ -73,6 +73,12 @@ class DecodeGraphs:
         self._sequences = self.manager.reserve_pages(batch)
         self._batch = batch
 
+    def replay(self, rows: int) -> None:
+        """The graph of a bucket again, on whatever its buffers hold: for profiles."""
+        graph = self._buckets[next(size for size in BUCKETS if size >= rows)].graph
+        assert graph is not None, "nothing was captured"
+        graph.replay()
+
     @torch.no_grad()
     def run(self, ids: Many[int] | None = None) -> tuple[Tensor, Tensor]:
         """Greedy ids [row] (-1 where a logit was no number) and logits [row, vocab], both overwritten by the next step.
@@ -128,6 +134,7 @@ class DecodeGraphs:
         for row, sequence in enumerate(self._sequences):
             pages = sequence.tables[name].pages
             width = sequence.tables[name].width
+            assert width <= bucket.buffers.pages, f"a request of {width} pages; the graph was captured for {bucket.buffers.pages}"
             known = bucket.mirror[row, :, :width]
             changed = np.flatnonzero((known != pages[:, :width]).any(axis=0))
             if len(changed):

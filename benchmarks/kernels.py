@@ -1,0 +1,102 @@
+"""Times the kernels of one layer over distinct layers' buffers, and the projections, by block size: what runtime/sparsec_runtime/gpu/tuning.py is set from."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "runtime")]
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from sparsec_runtime.gpu.kernels.attention import attend_chunks, merge_chunks  # noqa: E402
+
+H, G, D, PAGE = 8, 4, 128, 16
+
+
+def timed(run, replays: int = 10) -> float:
+    """Median milliseconds of one captured replay."""
+    run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    times = []
+    for _ in range(replays + 3):
+        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        a.record()
+        graph.replay()
+        b.record()
+        b.synchronize()
+        times.append(a.elapsed_time(b))
+    return sorted(times[3:])[replays // 2]
+
+
+def attention(rows: int, tokens: int, picked: int, sweep: list[tuple[int, int, int, int, int]]) -> None:
+    """Microseconds a layer of split attention and merge; layers enough for 1 GB."""
+    pages = rows * tokens // PAGE
+    layers = max(2, min(8, int(4e9 // (pages * H * PAGE * D * 4))))
+    k = torch.randn(layers, (pages + 1) * H, PAGE, D, device="cuda", dtype=torch.bfloat16)
+    v = torch.randn_like(k)
+    q = torch.randn(rows, H * G, D, device="cuda", dtype=torch.bfloat16)
+    table = (torch.randperm(pages, device="cuda") + 1).int().view(rows, -1)
+    chosen = torch.stack([torch.stack([torch.randperm(tokens // PAGE, device="cuda")[: max(1, picked // PAGE)].sort().values for _ in range(H)]) for _ in range(rows)]).int()
+    held = torch.full((rows,), picked or tokens, device="cuda", dtype=torch.int32)
+    out, lse = torch.empty_like(q), torch.empty(rows, H * G, device="cuda")
+    read = rows * (picked or tokens) * H * D * 4
+    found = []
+    for chunk, tile, warps, stages, programs in sweep:
+        items = rows * H * -(-(picked or tokens) // chunk)
+        part, part_lse = torch.empty(items, G, D, device="cuda"), torch.empty(items, G, device="cuda")
+        ep = 1 << (rows - 1).bit_length()
+
+        def run() -> None:
+            for layer in range(layers):
+                attend_chunks[(min(items, programs * 132),)](
+                    q, k[layer], v[layer], table, held, chosen, part, part_lse, part, 0.1275, table.stride(0), 0, chosen.stride(0), chosen.stride(1), 0,
+                    ENTRIES=rows, EP=ep, H=H, G=G, GP=16, D=D, DP=D, PAGE=PAGE, CHUNK=chunk, TILE=tile, RAGGED=False, PER_HEAD=False,
+                    PICKED=picked > 0, LOGITS=False, STAGES=stages, EXACT=False, num_warps=warps,
+                )  # fmt: skip
+                merge_chunks[(rows, H * G)](
+                    part, part_lse, held, out, lse, ENTRIES=rows, EP=ep, H=H, G=G, D=D, DP=D, CHUNK=chunk, TILE=32, RAGGED=False, num_warps=4
+                )
+
+        try:
+            us = timed(run) / layers * 1e3
+        except RuntimeError as error:
+            print("skipped", (chunk, tile, warps, stages, programs), str(error)[:80])
+            continue
+        found.append((round(us, 1), round(read / us / 1e6, 3), (chunk, tile, warps, stages, programs)))
+    for row in sorted(found)[:6]:
+        print(f"{rows} x {tokens} picked {picked}:", json.dumps(row), flush=True)
+    print("   worst", json.dumps(max(found)), flush=True)
+
+
+def projections() -> None:
+    shapes = {"qkv": (6144, 4096), "out": (4096, 4096), "gate_up": (28672, 4096), "down": (4096, 14336), "lm_head": (49152, 4096)}
+    for name, (n, k) in shapes.items():
+        weights = [torch.randn(n, k, device="cuda", dtype=torch.bfloat16) for _ in range(max(2, int(1.5e9 // (n * k * 2))))]
+        for m in (1, 2, 8, 22, 64):
+            x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+            ms = timed(lambda: [F.linear(x, w) for w in weights]) / len(weights)
+            print(f"{name} {n} x {k} M {m}: {ms * 1e3:.1f} us, {n * k * 2 / ms / 1e9:.2f} TB/s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="+", choices=("attention", "picked", "projections"))
+    args = parser.parse_args()
+    if "projections" in args.what:
+        projections()
+    if "attention" in args.what:
+        for rows, tokens in ((8, 32768), (8, 8192), (2, 131072), (64, 8192)):
+            attention(rows, tokens, 0, list(itertools.product((512, 1024), (64, 128), (4,), (2, 3, 4), (1, 2, 3, 4))))
+    if "picked" in args.what:
+        attention(8, 32768, 2048, list(itertools.product((64, 128, 256), (32, 64), (2, 4), (2, 3), (2, 4))))
+
+
+if __name__ == "__main__":
+    main()
