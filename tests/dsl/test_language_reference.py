@@ -45,8 +45,10 @@ def letters() -> str:
 
 
 def tensors() -> str:
-    where = {"rows": "every hook", "step": "hooks of a layer; windows", "scores": "after attention; windows"}
-    return table(("tensor", "what it is", "where"), [(indexed(e.name, e.letters), e.doc, where[e.source]) for e in names.TENSORS.values()])
+    where = {"rows": "every hook", "step": "hooks of a layer", "scores": "after attention"}
+    windows = frozenset().union(*(hook.window for hook in names.HOOKS.values()))
+    rows = [(indexed(e.name, e.letters), e.doc, where[e.source] + (", windows" if e.name in windows else "")) for e in names.TENSORS.values()]
+    return table(("tensor", "what it is", "where"), rows)
 
 
 def facts() -> str:
