@@ -57,6 +57,10 @@ class NotRunnable(Exception):
     """The oracle or the target does not know a construct of the method: properties that need it are skipped, and say so."""
 
 
+class NotBuilt(NotRunnable):
+    """The generated manager cannot be made: one property says so, the others are skipped."""
+
+
 @dataclass(eq=False)
 class Case:
     """`specialised`: the method with its static params replaced."""
@@ -164,7 +168,7 @@ class Case:
         except NotCompiled as unknown:
             raise NotRunnable(str(unknown)) from unknown
         except RUN_FAILURES as error:
-            raise Crash("torch", self.traces[0], None, error) from error
+            raise NotBuilt(f"the torch target could not be built: {type(error).__name__}: {error}") from error
 
     def variant(self, number: int) -> dict[str, Scalar]:
         """Other values of the params that a request may give, legal beside the static ones."""
@@ -207,13 +211,16 @@ class Case:
 
     # ---- reports ---------------------------------------------------------------------------
 
-    def line_of(self, found: Difference) -> int | None:
+    def line_of(self, found: Difference) -> int:
         """The statement most likely behind a difference: what chose rows, or the first that acts at all."""
-        kinds = (t.Evict, t.Attend, t.Move) if found.choice else (t.Assign, t.Move, t.Evict, t.Attend)
+        return self.acting_line((t.Evict, t.Attend, t.Move) if found.choice else (t.Assign, t.Move, t.Evict, t.Attend))
+
+    def acting_line(self, kinds: tuple[type[t.Stmt], ...] = (t.Evict, t.Move, t.Attend, t.Assign)) -> int:
+        """The first statement of the first kind that the method has; a method that does nothing begins somewhere too."""
         for kind in kinds:
             for stmt in statements(self.special, kind):
                 return stmt.span.line
-        return None
+        return self.method.span.line
 
     def where(self, found: Violation) -> Where:
         inputs = found.inputs

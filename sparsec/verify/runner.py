@@ -24,6 +24,7 @@ class _Tally:
     tried: int = 0
     reasons: list[str] = field(default_factory=list)
     violation: Violation | None = None
+    line: int | None = None
     where: Where | None = None
     seed: int | None = None
 
@@ -63,6 +64,7 @@ def _try(one: Property, case: Case, tally: _Tally) -> None:
         if isinstance(found, Violation):
             tally.tried += 1
             tally.violation, tally.where, tally.seed = found, case.where(found), case.seed
+            tally.line = found.line if found.line is not None else case.acting_line()
             return
         tally.reasons.append(found.reason)
         untried += 1
@@ -88,7 +90,7 @@ def _outcome(one: Property, subject: Subject, tally: _Tally) -> Outcome:
     if tally.violation is not None:
         broken = tally.violation
         return Outcome(
-            one.name, subject.name, one.target, Status.FAILED, broken.message, tally.where, broken.line, tally.seed, tally.tried
+            one.name, subject.name, one.target, Status.FAILED, broken.message, tally.where, tally.line, tally.seed, tally.tried
         )
     if tally.tried:
         return Outcome(one.name, subject.name, one.target, Status.PASSED, traces=tally.tried)

@@ -7,6 +7,7 @@ from sparsec.verify.properties import (
     accounting,
     batch_equals_single,
     codec_bound,
+    compiles,
     dense_limit,
     ensures,
     equal_targets,
@@ -18,6 +19,7 @@ from sparsec.verify.properties import (
 from sparsec.verify.property import Property
 
 BUILT_IN = (
+    compiles.PROPERTY,
     *dense_limit.PROPERTIES,
     *invariant_chunks.PROPERTIES,
     *self_visibility.PROPERTIES,

@@ -16,6 +16,7 @@ from sparsec.dsl.specialise import static_params
 from sparsec.reference.values import Scalar
 from sparsec.verify.case import Case
 from sparsec.verify.dense import dense_attention
+from sparsec.verify.oracle import Step
 from sparsec.verify.params import largest
 from sparsec.verify.property import Found, Property, Untried, Violation
 from sparsec.verify.spec import lossy_stores, statements, unbounded_by
@@ -90,14 +91,10 @@ def _difference(case: Case, inputs: Inputs, target: str, sizes: dict[str, Scalar
     return None
 
 
-def _line(case: Case, step: object, layer: int) -> int | None:
+def _line(case: Case, step: Step, layer: int) -> int:
     """The eviction, if rows were dropped; else the selection."""
     dropped = not bool(torch.all(step.kept[layer]))
-    kinds = (t.Evict, t.Attend) if dropped else (t.Attend, t.Evict)
-    for kind in kinds:
-        for stmt in statements(case.special, kind):
-            return stmt.span.line
-    return None
+    return case.acting_line((t.Evict, t.Attend) if dropped else (t.Attend, t.Evict))
 
 
 PROPERTIES = tuple(Property("dense limit", target, partial(check_on, target), _skip) for target in ("reference", "torch"))

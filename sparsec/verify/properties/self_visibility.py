@@ -9,7 +9,7 @@ import torch
 from sparsec.dsl import tree as t
 from sparsec.verify.case import Case
 from sparsec.verify.property import Found, Property, Violation
-from sparsec.verify.spec import is_blind, statements
+from sparsec.verify.spec import is_blind
 from sparsec.verify.traces import Inputs
 
 
@@ -33,13 +33,8 @@ def _missing(case: Case, inputs: Inputs, target: str) -> Violation | None:
             if not bool(seen.all()):
                 query, head = (~seen).nonzero()[0].tolist()
                 message = f"the query at position {tokens - queries + query} does not read its own row (query head {head})"
-                return Violation(message, inputs, number, layer, head, _line(case))
+                return Violation(message, inputs, number, layer, head, case.acting_line((t.Attend, t.Evict)))
     return None
-
-
-def _line(case: Case) -> int | None:
-    found = statements(case.special, (t.Attend, t.Evict))
-    return found[0].span.line if found else None
 
 
 PROPERTIES = tuple(Property("self-visibility", target, partial(check_on, target), _skip) for target in ("reference", "torch"))
