@@ -79,8 +79,3 @@ def widen(arg: Op, axes: tuple[str, ...], thin: bool = False) -> Op:
         return arg
     assert set(arg.axes) - set(axes) <= ({"h"} if arg.thin else set()), f"cannot align {arg.axes} with {axes}"
     return Op("widen", (arg,), axes=axes, kind=arg.kind, thin=thin or ("h" in axes and (arg.thin or "h" not in arg.axes)), support=arg.support)
-
-
-def bound_all(axes: tuple[str, ...], thin: bool) -> Op:
-    """Every valid row."""
-    return Op("positional", detail=("all", None, None), axes=axes, kind="set", thin=thin)
