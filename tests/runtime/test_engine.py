@@ -80,16 +80,22 @@ def drain_with_history(made, names):
     return {name: request.generated for name, request in requests.items()}
 
 
+POISON = 201  # a token id that no other prompt has
+
+
 @pytest.mark.parametrize("method", METHODS)
-def test_slots_are_conserved_under_a_random_life(method):
+def test_slots_are_conserved_over_two_thousand_operations(method, monkeypatch):
     generator = random.Random(f"{method} life")
-    made = engine(method, memory_tokens=512, max_running=6, reserve_tokens=2)
+    made = engine(method, memory_tokens=256, max_running=6, reserve_tokens=2)
+    plant_failure(made, monkeypatch, lambda ids: bool((ids == POISON).any()))
     live: list[str] = []
-    for turn in range(250):
+    for turn in range(2000):
         action = generator.random()
-        if action < 0.35 and len(live) < 10:
-            live.append(add(made, prompt(generator.randint(1, 90), seed=turn), new=generator.randint(1, 12), name=f"r{turn}"))
-        elif action < 0.45 and live:
+        if action < 0.2 and len(live) < 8:
+            tokens = prompt(generator.choice((1, 3, 9, 40)), seed=turn)
+            poisoned = [*tokens, POISON] if generator.random() < 0.1 else tokens
+            live.append(add(made, poisoned, new=generator.randint(1, 8), name=f"r{turn}"))
+        elif action < 0.25 and live:
             made.abort(live.pop(generator.randrange(len(live))))
         else:
             finished = {output.request_id for output in made.step() if output.finished}
@@ -98,23 +104,30 @@ def test_slots_are_conserved_under_a_random_life(method):
         assert pages.free + pages.live + pages.cached == pages.total
     for name in live:
         made.abort(name)
+    finished = made.stats().finished
     assert made.stats().pages.live == 0
+    assert all(finished[reason] for reason in ("length", "abort", "error")), finished
+
+
+def plant_failure(made, monkeypatch, fails) -> None:
+    """The model's embedding raises for ids [row, token] for which `fails(ids)`."""
+    embedding = made.model.module.model.embed_tokens
+    forward = embedding.forward
+
+    def explode(ids: torch.Tensor) -> torch.Tensor:
+        if fails(ids):
+            raise RuntimeError("planted failure")
+        return forward(ids)
+
+    monkeypatch.setattr(embedding, "forward", explode)
 
 
 @pytest.mark.parametrize("method", ["dense", "h2o", "ada_snapkv"])
 def test_a_request_that_fails_ends_alone(method, monkeypatch):
     made = engine(method)
     good, bad = add(made, prompt(20, 1), 8), add(made, prompt(20, 2), 8)
-    poisoned = made.model.module.model.embed_tokens
-    forward = poisoned.forward
     victim = prompt(20, 2)
-
-    def explode(ids: torch.Tensor) -> torch.Tensor:
-        if ids[0].tolist() == victim:
-            raise RuntimeError("planted failure")
-        return forward(ids)
-
-    monkeypatch.setattr(poisoned, "forward", explode)
+    plant_failure(made, monkeypatch, lambda ids: ids[0].tolist() == victim)
     outputs = drain(made)
     assert outputs[bad][-1].finish_reason is FinishReason.ERROR and "planted failure" in outputs[bad][-1].error
     monkeypatch.undo()
