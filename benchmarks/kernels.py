@@ -13,6 +13,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from sparsec_runtime.gpu.kernels.attention import attend_chunks, merge_chunks  # noqa: E402
+from sparsec_runtime.gpu.kernels.project import project  # noqa: E402
 
 H, G, D, PAGE = 8, 4, 128, 16
 
@@ -85,12 +86,40 @@ def projections() -> None:
             print(f"{name} {n} x {k} M {m}: {ms * 1e3:.1f} us, {n * k * 2 / ms / 1e9:.2f} TB/s", flush=True)
 
 
+def projection_tiles() -> None:
+    for name, (n, k) in {"qkv": (6144, 4096), "out": (4096, 4096), "down": (4096, 14336), "gate_up": (28672, 4096)}.items():
+        weights = [torch.randn(n, k, device="cuda", dtype=torch.bfloat16) / 64 for _ in range(max(2, int(1.5e9 // (n * k * 2))))]
+        for m in (8, 22, 64):
+            x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+            out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+            bm = max(16, 1 << (m - 1).bit_length())
+            found = []
+            for bn, bk, stages, warps in itertools.product((16, 32, 64), (128, 256), (3, 4, 6), (4, 8)):
+                if (bn + bm) * bk * 2 * stages > 220_000 or bn == 64 and name in ("out", "down"):
+                    continue
+
+                def run(bn=bn, bk=bk, stages=stages, warps=warps) -> None:
+                    for w in weights:
+                        project[(n // bn,)](x, w, w, out, m, n, DEPTH=k, BM=bm, BN=bn, BK=bk, BIAS=False, STAGES=stages, num_warps=warps)
+
+                try:
+                    us = timed(run, 5) / len(weights) * 1e3
+                except RuntimeError as error:
+                    print("skipped", bn, bk, stages, warps, str(error)[:60])
+                    continue
+                error = ((out.float() - F.linear(x, weights[-1]).float()).norm() / out.float().norm()).item()
+                found.append((round(us, 2), round(n * k * 2 / us / 1e6, 2), (bn, bk, stages, warps), round(error, 5)))
+            print(name, m, json.dumps(sorted(found)[:3]), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="+", choices=("attention", "picked", "projections"))
+    parser.add_argument("what", nargs="+", choices=("attention", "picked", "projections", "tiles"))
     args = parser.parse_args()
     if "projections" in args.what:
         projections()
+    if "tiles" in args.what:
+        projection_tiles()
     if "attention" in args.what:
         for rows, tokens in ((8, 32768), (8, 8192), (2, 131072), (64, 8192)):
             attention(rows, tokens, 0, list(itertools.product((512, 1024), (64, 128), (4,), (2, 3, 4), (1, 2, 3, 4))))

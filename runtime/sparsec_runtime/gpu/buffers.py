@@ -48,9 +48,9 @@ class DecodeBuffers:
         parts = -(-shape.vocab // self.vocab_part)
         self.best = torch.empty((rows, parts), dtype=torch.float32, device=device)
         self.best_id = torch.empty((rows, parts), dtype=torch.int32, device=device)
-        items = self._items(tokens, tuning.chunk, pool_tokens, storage)
+        items = self._items(tokens, tuning.whole.chunk, pool_tokens, storage)
         if plan.pages is not None:
-            items = max(items, rows * storage.heads * -(-choice // tuning.picked_chunk))
+            items = max(items, rows * storage.heads * -(-choice // tuning.picked.chunk))
             self.worth = torch.empty((rows, storage.heads, self.pages), dtype=torch.float32, device=device)
             self.chosen = torch.zeros((rows, storage.heads, -(-choice // storage.page_size)), dtype=torch.int32, device=device)
         self.part = torch.empty((items, shape.group, shape.head_dim), dtype=torch.float32, device=device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 import triton
 from torch import Tensor
@@ -20,6 +21,7 @@ from .kernels.attention import attend_chunks, merge_chunks
 from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
 from .kernels.choose import best_pages, bound_pages
 from .kernels.mass import add_mass
+from .kernels.project import project
 from .kernels.write import write_rows
 from .tuning import Tuning
 from .weights import LayerWeights
@@ -43,6 +45,11 @@ class DecodeForward:
     weighs: tuple[bool, ...]  # layers whose mass is added
     tuning: Tuning
 
+    @property
+    def chain(self) -> dict[str, bool]:
+        """Launch options of a kernel that may be set up before the last one is done."""
+        return {"CHAINED": True, "launch_pdl": True} if self.tuning.chained else {}
+
     def __call__(self, buffers: DecodeBuffers) -> Tensor:
         """Logits [row, vocab] in the model's dtype; buffers.ids becomes the greedy ids."""
         shape = self.model.shape
@@ -51,7 +58,7 @@ class DecodeForward:
         half = self.storage.rope.dim // 2
         begin_step[(buffers.rows, triton.cdiv(shape.hidden, block))](
             buffers.ids, buffers.header[POSITION], decoder.embed_tokens.weight, buffers.x, self.storage.rope.inv_freq, buffers.cos, buffers.sin,
-            shape.hidden, self.storage.rope.scaling, half, BLOCK=block, HALF=_pow2(half),
+            shape.hidden, self.storage.rope.scaling, half, BLOCK=block, HALF=_pow2(half), **self.chain,
         )  # fmt: skip
         delta = None
         for layer in range(shape.layers):
@@ -65,20 +72,33 @@ class DecodeForward:
         """delta: what the last layer's MLP adds to the residual, or None before the first; returns this one's."""
         w, shape = self.weights[layer], self.model.shape
         self._norm(buffers, delta, w.before_attention)
-        self._write(layer, F.linear(buffers.normed, w.qkv, w.qkv_bias), buffers)
+        self._write(layer, self._project(buffers.normed, w.qkv, w.qkv_bias), buffers)
         if self.chooses[layer]:
             self._choose(layer, buffers)
         self._attend(layer, buffers)
-        self._norm(buffers, F.linear(buffers.attended.flatten(1), w.out, w.out_bias), w.before_mlp)
-        gate_up = F.linear(buffers.normed, w.gate_up)
-        silu_mul[(buffers.rows, triton.cdiv(shape.intermediate, 1024))](gate_up, buffers.active, shape.intermediate, BLOCK=1024)
-        return F.linear(buffers.active, w.down)
+        self._norm(buffers, self._project(buffers.attended.flatten(1), w.out, w.out_bias), w.before_mlp)
+        gate_up = self._project(buffers.normed, w.gate_up, None)
+        silu_mul[(buffers.rows, triton.cdiv(shape.intermediate, 1024))](gate_up, buffers.active, shape.intermediate, BLOCK=1024, **self.chain)
+        return self._project(buffers.active, w.down, None)
+
+    def _project(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """x [row, depth] times weight [width, depth], transposed: by our kernel where it was measured to be faster, else by the library."""
+        rows, (width, depth) = x.shape[0], weight.shape
+        tiles = self.tuning.tiles_of(width, depth, rows, x.dtype)
+        if tiles is None:
+            return F.linear(x, weight, bias)
+        out = torch.empty((rows, width), dtype=x.dtype, device=x.device)
+        project[(width // tiles.outputs,)](
+            x, weight, weight if bias is None else bias, out, rows, width, DEPTH=depth, BM=max(16, _pow2(rows)), BN=tiles.outputs, BK=tiles.depth,
+            BIAS=bias is not None, STAGES=tiles.stages, AHEAD=tiles.ahead if self.chain else 0, num_warps=tiles.warps, **self.chain,
+        )  # fmt: skip
+        return out
 
     def _norm(self, buffers: DecodeBuffers, delta: Tensor | None, weight: Tensor) -> None:
         width = self.model.shape.hidden
         add_rms_norm[(buffers.rows,)](
             buffers.x, buffers.x if delta is None else delta, weight, buffers.normed, width, self.model.shape.rms_eps,
-            ADD=delta is not None, BLOCK=_pow2(width), num_warps=8,
+            ADD=delta is not None, BLOCK=_pow2(width), num_warps=8, **self.chain,
         )  # fmt: skip
 
     def _write(self, layer: int, qkv: Tensor, buffers: DecodeBuffers) -> None:
@@ -96,7 +116,7 @@ class DecodeForward:
             initial, storage.rope.dim // 2, shape.rms_eps, table_row, table_head, shape.kv_heads if ragged else 1, 1 if ragged else 0,
             HQ=shape.q_heads, H=shape.kv_heads, D=shape.head_dim, DP=_pow2(shape.head_dim), PAGE=storage.page_size, PER_HEAD=ragged,
             NORM=w.q_norm is not None, TURN_KEYS=storage.layout.position == "logical", POSITIONS=storage.positions is not None,
-            STATE=state is not None, BOUNDS=bounds is not None, num_warps=1,
+            STATE=state is not None, BOUNDS=bounds is not None, num_warps=1, **self.chain,
         )  # fmt: skip
 
     def _choose(self, layer: int, buffers: DecodeBuffers) -> None:
@@ -111,12 +131,12 @@ class DecodeForward:
             buffers.q, *bounds, table, held, buffers.header[FIRST_PAGES], buffers.header[NEWEST_PAGES], buffers.worth,
             table_row, table_head, buffers.pages,
             ROWS=buffers.rows, EP=_pow2(buffers.rows), **self._heads(), PAGE=storage.page_size, TILE=tile, PER_HEAD=storage.ragged_heads,
-            OVER_G=self.plan.pages.over_group, EXACT=buffers.q.element_size() == 4, num_warps=4,
+            OVER_G=self.plan.pages.over_group, EXACT=buffers.q.element_size() == 4, num_warps=4, **self.chain,
         )  # fmt: skip
         width = _pow2(buffers.pages)
         best_pages[(buffers.rows, shape.kv_heads)](
             buffers.worth, held, buffers.header[CHOSEN_PAGES], buffers.chosen, buffers.pages, buffers.chosen.shape[2],
-            H=shape.kv_heads, PAGE=storage.page_size, BLOCK=width, num_warps=max(4, min(16, width // 512)),
+            H=shape.kv_heads, PAGE=storage.page_size, BLOCK=width, num_warps=max(4, min(16, width // 512)), **self.chain,
         )  # fmt: skip
 
     def _attend(self, layer: int, buffers: DecodeBuffers) -> None:
@@ -124,35 +144,35 @@ class DecodeForward:
         table, table_row, table_head = self._table(layer, buffers)
         picked = self.chooses[layer]
         held = buffers.header[CHOSEN_TOKENS] if picked else buffers.held_of(layer)
-        chunk = tuning.picked_chunk if picked else tuning.chunk
+        size = tuning.picked if picked else tuning.whole
         pages = buffers.chosen if picked else table
         mass = self.plan.mass if self.weighs[layer] else None
         logits = buffers.part if mass is None else buffers.logits
         per_row = 0 if mass is None else buffers.logits.shape[2]
         entries = held.shape[0]
         common = {"ENTRIES": entries, "EP": _pow2(entries), "RAGGED": storage.ragged_heads}
-        attend_chunks[(min(buffers.part.shape[0], tuning.programs * tuning.multiprocessors),)](
+        attend_chunks[(min(buffers.part.shape[0], size.programs * tuning.multiprocessors),)](
             buffers.q, *self._pools(layer), table, held, pages, buffers.part, buffers.part_lse, logits,
             float(shape.scale) * LOG2_E, table_row, table_head, pages.stride(0), pages.stride(1), per_row,
-            **common, **self._heads(), PAGE=storage.page_size, CHUNK=chunk, TILE=tuning.tile, PER_HEAD=storage.ragged_heads, PICKED=picked,
-            LOGITS=mass is not None, STAGES=tuning.stages, EXACT=buffers.q.element_size() == 4, num_warps=tuning.warps,
+            **common, **self._heads(), PAGE=storage.page_size, CHUNK=size.chunk, TILE=size.tile, PER_HEAD=storage.ragged_heads, PICKED=picked,
+            LOGITS=mass is not None, STAGES=size.stages, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
         )  # fmt: skip
         merge_chunks[(buffers.rows, shape.q_heads)](
             buffers.part, buffers.part_lse, held, buffers.attended, buffers.row_lse,
-            **common, H=shape.kv_heads, G=shape.group, D=shape.head_dim, DP=_pow2(shape.head_dim), CHUNK=chunk, TILE=32, num_warps=4,
+            **common, H=shape.kv_heads, G=shape.group, D=shape.head_dim, DP=_pow2(shape.head_dim), CHUNK=size.chunk, TILE=32, num_warps=4, **self.chain,
         )  # fmt: skip
         if mass is not None:
             state, _ = self._state(layer)
             add_mass[(4 * tuning.multiprocessors,)](
                 buffers.logits, buffers.row_lse, table, held, state, per_row, table_row, table_head,
                 **common, H=shape.kv_heads, G=shape.group, PAGE=storage.page_size, TILE=512, PER_HEAD=storage.ragged_heads,
-                OVER_G=mass.over_group, num_warps=4,
+                OVER_G=mass.over_group, num_warps=4, **self.chain,
             )  # fmt: skip
 
     def _greedy(self, logits: Tensor, buffers: DecodeBuffers) -> None:
         vocab, (_, parts) = logits.shape[1], buffers.best.shape
-        best_of_part[(buffers.rows, parts)](logits, buffers.best, buffers.best_id, vocab, parts, BLOCK=buffers.vocab_part)
-        best_of_row[(buffers.rows,)](buffers.best, buffers.best_id, buffers.ids, parts, BLOCK=_pow2(parts))
+        best_of_part[(buffers.rows, parts)](logits, buffers.best, buffers.best_id, vocab, parts, BLOCK=buffers.vocab_part, **self.chain)
+        best_of_row[(buffers.rows,)](buffers.best, buffers.best_id, buffers.ids, parts, BLOCK=_pow2(parts), **self.chain)
 
     def _heads(self) -> dict[str, int]:
         shape = self.model.shape

@@ -1,26 +1,58 @@
-"""Block sizes by architecture and head width: the few that were measured (benchmarks/README.md), and what the others get."""
+"""Block sizes by device: the few that were measured (benchmarks/kernels.py on an H200), and what other devices get."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
-    """chunk: tokens of one work item of attention; picked_chunk: where a method picked the pages; programs: of the persistent grid, per multiprocessor."""
+class AttentionSizes:
+    """chunk: tokens of one work item, tile: of one step of it; programs: of the persistent grid, per multiprocessor."""
 
-    chunk: int = 1024
-    picked_chunk: int = 128
-    tile: int = 64
-    warps: int = 4
-    stages: int = 3
-    programs: int = 2
-    multiprocessors: int = 132
+    chunk: int
+    tile: int
+    warps: int
+    stages: int
+    programs: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionTiles:
+    """outputs: of one program; depth: channels per step; ahead: channels that are fetched while the kernel before still runs."""
+
+    outputs: int
+    depth: int
+    stages: int
+    warps: int
+    ahead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """whole, picked: attention over all pages of a row, or over those that a method picked. projections: by (width, depth), up to `max_rows` rows."""
+
+    multiprocessors: int
+    whole: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=4, stages=2, programs=4)
+    picked: AttentionSizes = AttentionSizes(chunk=256, tile=64, warps=2, stages=2, programs=4)
+    chained: bool = False
+    max_rows: int = 16
+    projections: Mapping[tuple[int, int], ProjectionTiles] = field(default_factory=dict)
+
+    def tiles_of(self, width: int, depth: int, rows: int, dtype: torch.dtype) -> ProjectionTiles | None:
+        """None: the vendor's library is as fast, or was not measured."""
+        return self.projections.get((width, depth)) if rows <= self.max_rows and dtype.itemsize == 2 else None
+
+
+_INTERPRETER = AttentionSizes(chunk=32, tile=16, warps=4, stages=1, programs=1)
+_HOPPER: dict[tuple[int, int], ProjectionTiles] = {}
 
 
 def tuning_of(device: torch.device) -> Tuning:
     if device.type != "cuda":
-        return Tuning(chunk=32, picked_chunk=16, tile=16, programs=1, multiprocessors=3)  # the interpreter: small, and items still outnumber programs
-    return Tuning(multiprocessors=torch.cuda.get_device_properties(device).multi_processor_count)
+        return Tuning(multiprocessors=3, whole=_INTERPRETER, picked=_INTERPRETER)  # so few that items outnumber programs
+    count = torch.cuda.get_device_properties(device).multi_processor_count
+    hopper = torch.cuda.get_device_capability(device)[0] == 9
+    return Tuning(count, chained=hopper, projections=_HOPPER if hopper else {})

@@ -8,6 +8,7 @@ Logits are in base 2: scale2 = scale * log2(e).
 import triton
 import triton.language as tl
 
+from .chain import after_previous
 from .write import unit_of
 
 
@@ -25,12 +26,13 @@ def attend_chunks(
     scale2, table_row, table_head, pages_row, pages_head, logits_row,
     ENTRIES: tl.constexpr, EP: tl.constexpr, H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     PAGE: tl.constexpr, CHUNK: tl.constexpr, TILE: tl.constexpr, RAGGED: tl.constexpr, PER_HEAD: tl.constexpr, PICKED: tl.constexpr,
-    LOGITS: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr,
+    LOGITS: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """part [item, G, D] fp32: the chunk's normalised output; lse [item, G] base 2; logits [row, H * G, token] if LOGITS.
 
     PICKED: len counts the tokens of the pages listed in pages [row, head, index] (index of a page in the row's table), CHUNK whole pages.
     """
+    after_previous(CHAINED)
     e, lengths, chunks = chunks_of(len_ptr, ENTRIES, EP, CHUNK)
     ends = tl.cumsum(chunks, 0)
     heads: tl.constexpr = 1 if RAGGED else H
@@ -85,9 +87,10 @@ def attend_chunks(
 def merge_chunks(
     part_ptr, lse_ptr, len_ptr, out_ptr, row_lse_ptr,
     ENTRIES: tl.constexpr, EP: tl.constexpr, H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    CHUNK: tl.constexpr, TILE: tl.constexpr, RAGGED: tl.constexpr,
+    CHUNK: tl.constexpr, TILE: tl.constexpr, RAGGED: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """Program (row, query head): out [row, H * G, D] and row_lse [row, H * G] from the parts; zeros where a row holds nothing."""
+    after_previous(CHAINED)
     row, head = tl.program_id(0), tl.program_id(1)
     h, g = head // G, head % G
     e, lengths, chunks = chunks_of(len_ptr, ENTRIES, EP, CHUNK)

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from .chain import after_previous
 from .attention import chunks_of
 from .write import unit_of
 
@@ -13,9 +14,10 @@ ALWAYS = tl.constexpr(1.0e30)  # the worth of a page that is always read
 def bound_pages(
     q_ptr, low_ptr, high_ptr, table_ptr, len_ptr, first_ptr, newest_ptr, worth_ptr, table_row, table_head, worth_row,
     ROWS: tl.constexpr, EP: tl.constexpr, H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    PAGE: tl.constexpr, TILE: tl.constexpr, PER_HEAD: tl.constexpr, OVER_G: tl.constexpr, EXACT: tl.constexpr,
+    PAGE: tl.constexpr, TILE: tl.constexpr, PER_HEAD: tl.constexpr, OVER_G: tl.constexpr, EXACT: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """worth [row, head, page] = over g of sum[c](max(q * low, q * high)), the positive part of q meeting high and the negative low."""
+    after_previous(CHAINED)
     _, _, tiles = chunks_of(len_ptr, ROWS, EP, PAGE * TILE)
     e = tl.arange(0, EP)
     ends = tl.cumsum(tiles, 0)
@@ -57,11 +59,12 @@ def ordered(x):
 
 
 @triton.jit
-def best_pages(worth_ptr, len_ptr, count_ptr, pages_ptr, worth_row, pages_row, H: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr):
+def best_pages(worth_ptr, len_ptr, count_ptr, pages_ptr, worth_row, pages_row, H: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False):
     """pages [row, head, n]: the count[row] pages of the largest worth in ascending order; program (row, head).
 
     Exact: the smallest key that is taken is found bit by bit, its ties are taken from the lowest page on.
     """
+    after_previous(CHAINED)
     row, h = tl.program_id(0), tl.program_id(1)
     p = tl.arange(0, BLOCK)
     pages = (tl.load(len_ptr + row) + PAGE - 1) // PAGE

@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from .chain import after_previous
 from .attention import chunks_of
 from .write import unit_of
 
@@ -11,9 +12,10 @@ from .write import unit_of
 def add_mass(
     logits_ptr, row_lse_ptr, table_ptr, len_ptr, state_ptr, logits_row, table_row, table_head,
     ENTRIES: tl.constexpr, EP: tl.constexpr, H: tl.constexpr, G: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
-    RAGGED: tl.constexpr, PER_HEAD: tl.constexpr, OVER_G: tl.constexpr,
+    RAGGED: tl.constexpr, PER_HEAD: tl.constexpr, OVER_G: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """state [unit, PAGE] += over g of exp2(logits - row_lse); heads are summed in their order, without atomics."""
+    after_previous(CHAINED)
     e, lengths, tiles = chunks_of(len_ptr, ENTRIES, EP, TILE)
     ends = tl.cumsum(tiles, 0)
     heads: tl.constexpr = 1 if RAGGED else H

@@ -6,6 +6,7 @@ A unit is one page of one head; `table` names a page by (row, head, index). With
 import triton
 import triton.language as tl
 
+from .chain import after_previous
 
 @triton.jit
 def unit_of(page, h, H: tl.constexpr, PER_HEAD: tl.constexpr):
@@ -39,12 +40,13 @@ def write_rows(
     qkv_ptr, q_ptr, k_ptr, v_ptr, q_weight_ptr, k_weight_ptr, cos_ptr, sin_ptr, table_ptr, len_ptr, pos_ptr,
     row_pos_ptr, state_ptr, low_ptr, high_ptr, state_initial, half, eps, table_row, table_head, len_row, len_head,
     HQ: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, PAGE: tl.constexpr, PER_HEAD: tl.constexpr,
-    NORM: tl.constexpr, TURN_KEYS: tl.constexpr, POSITIONS: tl.constexpr, STATE: tl.constexpr, BOUNDS: tl.constexpr,
+    NORM: tl.constexpr, TURN_KEYS: tl.constexpr, POSITIONS: tl.constexpr, STATE: tl.constexpr, BOUNDS: tl.constexpr, CHAINED: tl.constexpr = False,
 ):
     """Program (row, head of q, k or v). len counts the new row, so its rank is len - 1; a row of len 0 is padding of the batch.
 
     qkv [row, (HQ + 2H) * D]; q [row, HQ, D]; k, v [unit, PAGE, D]; row_pos, state [unit, PAGE]; low, high [unit, D]: least and greatest K of a page.
     """
+    after_previous(CHAINED)
     row, head = tl.program_id(0), tl.program_id(1)
     c = tl.arange(0, DP)
     x_ptr = qkv_ptr + (row * (HQ + 2 * H) + head) * D

@@ -1,0 +1,23 @@
+"""Programmatic dependent launch: a kernel is set up while the one before it still runs, and waits here before it reads what that one wrote.
+
+Every kernel of a chain waits, so a wait covers all kernels before. CHAINED is off where the launch attribute is absent (interpreter, older GPUs).
+"""
+
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+
+@triton.jit
+def after_previous(CHAINED: tl.constexpr):
+    """Before the first read of anything that a kernel of this step writes."""
+    if CHAINED:
+        gdc_wait()
+        gdc_launch_dependents()
+
+
+@triton.jit
+def fetch_ahead(at, CHAINED: tl.constexpr):
+    """Lines [...] of weights into the L2 cache while earlier kernels still run."""
+    if CHAINED:
+        tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [at.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1)
