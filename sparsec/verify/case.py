@@ -193,7 +193,7 @@ class Case:
 
     @cached_property
     def _program(self) -> Program:
-        return Program.of(prepared(self.checked), self.params, self.facts)
+        return Program.of(prepared(self.method), self.params, self.facts)
 
     def _once(self, key: tuple, inputs: Inputs, chunk: int | None, make: Callable[[], Run]) -> Run:
         if key not in self._runs:
