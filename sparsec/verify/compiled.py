@@ -15,7 +15,9 @@ class NotCompiled(Exception):
     """The target cannot compile a construct yet (S9xx)."""
 
 
-def compile_method(source: Source, params: Mapping[str, Scalar], facts: Mapping[str, Scalar]) -> tuple[type[CacheManager], dict[str, Scalar]]:
+def compile_method(
+    source: Source, params: Mapping[str, Scalar], facts: Mapping[str, Scalar]
+) -> tuple[type[CacheManager], dict[str, Scalar]]:
     """The manager's class, and the params that a request gives."""
     model = {name: value for name, value in facts.items() if name != "chunk"}
     compilation = Compilation(source, {name: _given(value) for name, value in params.items()}, model)

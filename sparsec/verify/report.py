@@ -30,7 +30,8 @@ class Where:
 
     def __str__(self) -> str:
         params = ", ".join(f"{name}={_plain(value)}" for name, value in self.params.items()) or "no params"
-        place = "".join(f", {word} {at}" for word, at in (("step", self.step), ("layer", self.layer), ("head", self.head)) if at is not None)
+        places = (("step", self.step), ("layer", self.layer), ("head", self.head))
+        place = "".join(f", {word} {at}" for word, at in places if at is not None)
         return f"{self.shape}; {params}; {self.inputs}, prompt {self.prompt_len}, {self.new} decode steps, chunk {self.chunk}{place}"
 
     def to_object(self) -> dict[str, object]:

@@ -1,4 +1,5 @@
-"""Pages are conserved, and a request holds exactly the bytes that its rows need: rows as the host rule derives them, never more than its peak."""
+"""Pages are conserved, and a request holds exactly the bytes that its rows need: rows as the host rule derives them, and never more
+pages than admission reserves."""
 
 from __future__ import annotations
 
@@ -33,24 +34,24 @@ def _conserved(case: Case) -> str | None:
         feeds.append(machine.open(inputs, case.request_params))
         while not feeds[-1].decoding:
             machine.advance(feeds[-1])
-            message = message_of(machine, feeds, "after a chunk")
+            message = _lost_pages(machine, feeds, "after a chunk")
             if message is not None:
                 return message
     while any(not feed.over for feed in feeds):
         machine.decode([feed for feed in feeds if not feed.over])
-        message = message_of(machine, feeds, "after a decode step")
+        message = _lost_pages(machine, feeds, "after a decode step")
         if message is not None:
             return message
     for feed in (feeds[1], feeds[2], feeds[0]):
         machine.close(feed)
         feeds = [other for other in feeds if other is not feed]
-        message = message_of(machine, feeds, "after a request was closed")
+        message = _lost_pages(machine, feeds, "after a request was closed")
         if message is not None:
             return message
     return None
 
 
-def message_of(machine: Machine, feeds: list[Feed], when: str) -> str | None:
+def _lost_pages(machine: Machine, feeds: list[Feed], when: str) -> str | None:
     """What is wrong with the pools, if anything: pages lost, or kept by nobody."""
     for name, stream in machine.manager.storage.streams.items():
         pool = stream.pool

@@ -1,4 +1,5 @@
-"""A sequence in a batch gives what it gives alone: ragged lengths, sequences that join and leave, one that is given up, each with its own params."""
+"""A sequence in a batch gives what it gives alone: ragged lengths, sequences that join and leave, one that is given up, each with its
+own params."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ def _check(case: Case) -> Found:
         if found.choice and not case.stable(inputs):
             yield Untried("two rows tie within rounding")
             continue
-        line = case.line_of(found)
-        yield Violation(f"the torch target does not do what the oracle does: {found.what}", inputs, found.step, found.layer, found.head, line)
+        message = f"the torch target does not do what the oracle does: {found.what}"
+        yield Violation(message, inputs, found.step, found.layer, found.head, case.line_of(found))
 
 
 PROPERTY = Property("interpreter equals target", "torch", _check)

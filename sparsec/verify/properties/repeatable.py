@@ -89,8 +89,6 @@ def _after_failures(case: Case, machine: Machine, inputs: Inputs) -> Feed:
 
 
 ROLLBACK = Property("rolled back steps", "torch", _same_bits(_after_failures, "after steps that were rolled back the sequence differs"))
-PREEMPTION = Property(
-    "preempt and replay", "torch", _same_bits(_preempted, "after preemption and recomputation the sequence differs from an uninterrupted run")
-)
+PREEMPTION = Property("preempt and replay", "torch", _same_bits(_preempted, "after preemption and recomputation the sequence differs"))
 PLACEMENT = Property("slot placement", "torch", _same_bits(_on_other_pages, "on other pages the sequence differs"))
 NO_LEAK = Property("no leak between requests", "torch", _same_bits(_after_another, "after another request the sequence differs"))
