@@ -53,6 +53,8 @@ def _check_move(ctx: Context, move: t.Move, zone: t.Zone) -> None:
     for store, block in block_stores(zone, ctx):
         if not parts_fed_by(store, zone) & moved_parts(move):
             continue
+        if ctx.failed(move.rows) or ctx.failed(zone):
+            continue
         count, length, rows = _oldest_count(ctx, move.rows), text_of(block, ctx), text_of(move.rows, ctx)
         if not _is_oldest(ctx, move.rows):
             message = f"`{zone.name}` packs blocks of {length} rows in order, but `{rows}` is not the oldest part"

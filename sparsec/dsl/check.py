@@ -14,6 +14,7 @@ from sparsec.dsl.cost import check_cost
 from sparsec.dsl.declarations import check_declarations
 from sparsec.dsl.effects import check_effects
 from sparsec.dsl.lints import check_lints
+from sparsec.dsl.pools import check_pools
 from sparsec.dsl.ranges import check_ranges
 from sparsec.dsl.rules import check_rules
 from sparsec.dsl.scopes import declare
@@ -33,6 +34,7 @@ def check(file: t.SparseFile, source: Source, model: ModelFacts | None = None, s
 def analyse(file: t.SparseFile, source: Source, model: ModelFacts | None = None, strict: bool = True) -> Context:
     """Run every pass and return what it found, errors included."""
     ctx = type_method(file, source, model, strict)
+    check_pools(ctx)
     check_sets(ctx)
     check_effects(ctx)
     check_rules(ctx)

@@ -32,6 +32,7 @@ class Context:
     types: dict[int, Type] = field(default_factory=dict)
     bindings: dict[int, Symbol] = field(default_factory=dict)
     lets: dict[str, list[Symbol]] = field(default_factory=dict)  # every let of every hook, by name
+    unknown_names: set[str] = field(default_factory=set)  # reported, and compared with the names that they may have meant
     comparisons: int = 0  # of unknown names with known ones, so far
     effort: int = 6_000  # steps that proofs may still take in this file
     _found: dict[tuple, Diagnostic] = field(default_factory=dict)
@@ -58,6 +59,19 @@ class Context:
         """The type of an expression; UNKNOWN where an error was reported already."""
         return self.types.get(id(expr), UNKNOWN)
 
+    def failed(self, node: t.Node) -> bool:
+        """Whether something in the node could not be typed: that is reported, and nothing more is to be said of it."""
+        return any(self._failed(part) for part in t.walk(node))
+
+    def _failed(self, part: t.Node) -> bool:
+        """Of a param, its range counts too: what is unknown there bounds nothing."""
+        symbol = self.symbol_of(part) if isinstance(part, t.Ref) else None
+        known = (part, *t.walk(symbol.item.bound)) if symbol is not None and _is_bounded(symbol.item) else (part,)
+        return any(id(one) in self.types and self.types[id(one)].kind == "unknown" for one in known)
+
+    def reported(self, *codes: str) -> bool:
+        return any(found.code in codes for found in self._found.values())
+
     def symbol_of(self, ref: t.Ref) -> Symbol | None:
         """What a reference resolved to, or None where it did not."""
         return self.bindings.get(id(ref))
@@ -82,3 +96,7 @@ class Context:
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         return tuple(d for d in self.diagnostics if d.severity is not Severity.ERROR)
+
+
+def _is_bounded(item: t.Node | None) -> bool:
+    return isinstance(item, t.Param) and item.bound is not None

@@ -122,7 +122,7 @@ def _check_self_read(ctx: Context, stmt: t.Let) -> None:
 
 def _check_expression(ctx: Context, hook: t.Hook, node: t.Node) -> None:
     for name in _names(hook):
-        for ref, bound in _special_reads(node, frozenset()):
+        for ref, bound in _special_reads(ctx, node, frozenset()):
             word = ref.name.text
             if word in HOOKS[name].window:
                 _check_window(ctx, name, ref, bound)
@@ -139,15 +139,15 @@ def _check_window(ctx: Context, hook: str, ref: t.Ref, bound: frozenset[str]) ->
         ctx.report("S503", ref, message, f"bind it to a window: `{letter} in last(n)`")
 
 
-def _special_reads(node: t.Node, bound: frozenset[str]) -> Iterator[tuple[t.Ref, frozenset[str]]]:
+def _special_reads(ctx: Context, node: t.Node, bound: frozenset[str]) -> Iterator[tuple[t.Ref, frozenset[str]]]:
     """References to tensors of the step, each with the letters that a `last(n)` around it binds."""
     if isinstance(node, t.Ref) and node.name.text in _SPECIAL:
         yield node, bound
     inner = bound
     if isinstance(node, t.Reduce):
-        inner = bound | {binder.letter.text for binder in node.binders if _is_window(binder.within)}
+        inner = bound | {b.letter.text for b in node.binders if _is_window(b.within) or b.within is not None and ctx.failed(b.within)}
     for child in t.children(node):
-        yield from _special_reads(child, inner)
+        yield from _special_reads(ctx, child, inner)
 
 
 def _is_window(within: t.Expr | None) -> bool:

@@ -47,6 +47,8 @@ def infer_binary(typer: Typer, expr: t.Binary, scope: Scope) -> Type:
         chosen = _choice_comparison(typer, expr)
         if chosen is not None:
             return chosen
+        if _with_unknown(typer, expr, scope):
+            return UNKNOWN
     left, right = typer.infer(expr.left, scope), typer.infer(expr.right, scope)
     if expr.op == "-" and (left.kind in _SETS or right.kind in _SETS):
         return typer.combine(expr, typer.infer_set(expr.left, scope), typer.infer_set(expr.right, scope))
@@ -151,6 +153,18 @@ def _choice_comparison(typer: Typer, expr: t.Binary) -> Type | None:
             return UNKNOWN
         return Type("bool", static=True)
     return None
+
+
+def _with_unknown(typer: Typer, expr: t.Binary, scope: Scope) -> bool:
+    """Whether an unknown name is compared with a value of some choice, which it may have meant."""
+    for param, value in ((expr.left, expr.right), (expr.right, expr.left)):
+        word = domains.bare(value)
+        if word is None or domains.bare(param) is None or word in scope.lets or word in typer.ctx.symbols:
+            continue
+        if scopes.is_choice_value(typer.ctx, word) and typer.infer(param, scope).kind == "unknown":
+            typer.ctx.types[id(value)] = UNKNOWN
+            return True
+    return False
 
 
 def choice_item(typer: Typer, expr: t.Expr) -> t.Param | None:

@@ -61,6 +61,10 @@ def exclusive(one: Place, other: Place, ctx: Context) -> bool:
 
     The arms of one branch always are. Of other conditions only those count that the first statement cannot change.
     """
+    shared = {id(condition) for condition in one.conditions} & {id(condition) for condition in other.conditions}
+    own = [condition for condition in (*one.conditions, *other.conditions) if id(condition) not in shared]
+    if any(ctx.failed(condition) for condition in own):
+        return True  # reported; what was meant is not known
     ones = [part for condition in one.conditions for part in conjuncts(condition)]
     others = [part for condition in other.conditions for part in conjuncts(condition)]
     return any(

@@ -105,6 +105,8 @@ def _let_of_a_hook(typer: Typer, ref: t.Ref) -> Symbol | None:
 
 def _unresolved(typer: Typer, ref: t.Ref, scope: Scope) -> None:
     ctx, name = typer.ctx, ref.name.text
+    if name == scope.defining:
+        return  # S507 says that it reads itself
     if name in scope.later_lets:
         ctx.report("S113", ref, f"`{name}` is read before its `let`, or outside the block that defines it",
                    "statements run in order, and a `let` is visible to the end of its block")  # fmt: skip

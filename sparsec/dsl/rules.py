@@ -7,11 +7,9 @@ positions. Each finding stands at the declaration or statement that the author w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import get_close_matches
-from itertools import islice
 
 from sparsec.diagnostics import Fix
-from sparsec.dsl import names
+from sparsec.dsl import names, scopes
 from sparsec.dsl import tree as t
 from sparsec.dsl.context import Context
 from sparsec.dsl.flow import check_shared_flow
@@ -20,7 +18,6 @@ from sparsec.dsl.sizes import PAGE, member_domain
 from sparsec.dsl.visibility import holds_own, lacks_own
 from sparsec.dsl.zones import check_zones
 
-_SUSPECTS = 8
 _SUMMARY_READS = frozenset({"K", "V", "K_raw", "KV_raw", "pos"})
 
 
@@ -71,24 +68,16 @@ def _check_attend(ctx: Context, stmt: t.Attend, newest: str | None) -> None:
 def _check_state_use(ctx: Context) -> None:
     written = {p.stmt.target.name.text for p in all_places(ctx.method) if isinstance(p.stmt, t.Assign)}
     read = set(_names_read(ctx.method))
-    unknown = _unknown_names(ctx)
     for state in ctx.method.of(t.State):
         name = state.target.name.text
-        if get_close_matches(name, unknown, n=1):
-            continue  # an unknown name may have meant this state, and is reported
+        if scopes.reserved(name) or scopes.may_be_meant(ctx, name):
+            continue
         if name not in written:
             message = f"state `{name}` is never updated: it stays {text_of(state.initial, ctx)}"
             ctx.report("S602", state.target, message, "update it in a hook, or use a param or `weight` for a constant")
         if name not in read:
             message = f"state `{name}` is updated but nothing reads it" if name in written else f"state `{name}` is never read"
             ctx.report("S603", state.target, message, "read it in a set, an `evict` or an `ensure`, or remove it")
-
-
-def _unknown_names(ctx: Context) -> list[str]:
-    """The first names that did not resolve: each has been reported, and may have meant a state."""
-    loose = (ref.name.text for ref in references(ctx.method) if ctx.symbol_of(ref) is None)
-    known = {*ctx.symbols, *ctx.letters, *ctx.lets}
-    return list(islice(dict.fromkeys(name for name in loose if name not in known), _SUSPECTS))
 
 
 def _names_read(method: t.Method) -> Iterator[str]:

@@ -27,6 +27,7 @@ class Scope:
     bound: frozenset[str] = frozenset()  # letters bound by the reductions around
     params: frozenset[str] | None = None  # in a param's range or default: the params declared before it
     later_lets: frozenset[str] = frozenset()  # lets of this hook that are not defined yet, or in another block
+    defining: str | None = None  # the let whose value this is
 
     def binding(self, letters: Iterable[str]) -> Scope:
         return replace(self, bound=self.bound | frozenset(letters))
@@ -48,6 +49,7 @@ def suggestion(
     """
     words = frozenset(known)
     ctx.comparisons += len(words)
+    ctx.unknown_names.add(ident.text)
     if len(ident.text) > _LONG or ctx.comparisons > _COMPARISONS:
         return otherwise, ()
     near = nearest(ident.text, words)
@@ -55,6 +57,14 @@ def suggestion(
         return otherwise, ()
     certain = difflib.SequenceMatcher(None, ident.text, near).ratio() >= 0.75
     return f"did you mean `{near}`?", (Fix(ident.span, near),) if certain else ()
+
+
+def may_be_meant(ctx: Context, name: str) -> bool:
+    """Whether a name that did not resolve, and was reported, may have meant this one."""
+    ctx.comparisons += len(ctx.unknown_names)
+    if ctx.comparisons > _COMPARISONS:
+        return bool(ctx.unknown_names)
+    return bool(difflib.get_close_matches(name, sorted(ctx.unknown_names), n=1, cutoff=0.6))
 
 
 def listed(words: Iterable[str]) -> str:
@@ -200,6 +210,11 @@ def choices(item: t.Param) -> tuple[str, ...]:
     if item.unit.text != "choice" or item.bound is None or not isinstance(item.bound.low, t.SetLiteral):
         return ()
     return tuple(v.name.text for v in item.bound.low.items if isinstance(v, t.Ref) and not v.indices)
+
+
+def is_choice_value(ctx: Context, word: str) -> bool:
+    """Whether some choice param may have this value."""
+    return any(word in choices(item) for item in ctx.method.of(t.Param))
 
 
 def _check_hook_names(ctx: Context, item: t.Hook) -> None:

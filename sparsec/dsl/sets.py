@@ -122,7 +122,7 @@ def _check_ranking(ctx: Context, ranking: t.Ranking, given: tuple[t.Expr, ...]) 
             message = f"`then` ranks what is left, but `{text_of(step, ctx)}` is a set without an order"
             helps = "join it to the first set with `|`; after `then` comes `top`, `bottom` or `nucleus`"
             ctx.report("S407", step, message, helps)
-    if ranking.upto is not None:
+    if ranking.upto is not None and not ctx.failed(ranking):
         _check_fit(ctx, ranking, given)
 
 

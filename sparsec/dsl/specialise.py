@@ -36,8 +36,43 @@ def _compiled_in(method: t.Method) -> list[t.Node]:
     places: list[t.Node] = [*method.of(t.Zone), *method.of(t.Domain), *method.of(t.Weight), *method.of(t.Layers)]
     places += [node for item in method.items for node in t.walk(item) if isinstance(node, t.Dtype)]
     places += [hook.layers for hook in method.of(t.Hook) if hook.layers is not None]
-    widths = (node for item in method.items for node in t.walk(item) if isinstance(node, t.Keyword))
+    hooks = [_with_plain_widths(hook) for hook in method.of(t.Hook)]
+    widths = (node for item in (*method.items, *hooks) for node in t.walk(item) if isinstance(node, t.Keyword))
     return places + [keyword.value for keyword in widths if keyword.name.text == "width"]
+
+
+def _with_plain_widths(hook: t.Hook) -> t.Hook:
+    """The hook with every let that a `width =` reads written out there, since a width is compiled in."""
+    return replace(hook, body=_plain_body(hook.body, {}))
+
+
+def _plain_body(body: tuple[t.Stmt, ...], outer: Mapping[str, t.Expr]) -> tuple[t.Stmt, ...]:
+    lets = dict(outer)
+    done: list[t.Stmt] = []
+    for stmt in body:
+        if isinstance(stmt, t.Branch):
+            then, otherwise = _plain_body(stmt.then, lets), _plain_body(stmt.otherwise, lets)
+            done.append(replace(stmt, condition=_plain(stmt.condition, lets, False), then=then, otherwise=otherwise))
+            continue
+        done.append(_plain(stmt, lets, False))
+        if isinstance(stmt, t.Let) and not stmt.target.indices:
+            lets[stmt.target.name.text] = _plain(stmt.value, lets, True)
+    return tuple(done)
+
+
+def _plain(node: t.Node, lets: Mapping[str, t.Expr], inside: bool) -> t.Node:
+    """`inside`: the node is part of a width."""
+    if inside and isinstance(node, t.Ref) and not node.indices and node.name.text in lets:
+        return lets[node.name.text]
+    inside = inside or isinstance(node, t.Keyword) and node.name.text == "width"
+    changed: dict[str, object] = {}
+    for entry in fields(node):
+        part = getattr(node, entry.name)
+        if isinstance(part, t.Node):
+            changed[entry.name] = _plain(part, lets, inside)
+        elif isinstance(part, tuple) and any(isinstance(item, t.Node) for item in part):
+            changed[entry.name] = tuple(_plain(item, lets, inside) if isinstance(item, t.Node) else item for item in part)
+    return replace(node, **changed) if any(value is not getattr(node, name) for name, value in changed.items()) else node
 
 
 def _names(node: t.Node) -> set[str]:
@@ -53,6 +88,7 @@ def specialise(checked: Checked, static_values: Mapping[str, StaticValue]) -> t.
     for item in method.items:
         if isinstance(item, t.Param) and item.name.text in static_values:
             continue
+        item = _with_plain_widths(item) if isinstance(item, t.Hook) else item
         kept.extend(_item(_substitute(item, static_values)))
     return replace(checked.file, method=replace(method, items=tuple(kept)))
 

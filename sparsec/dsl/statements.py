@@ -79,7 +79,7 @@ def _check_let(typer: Typer, stmt: t.Let, scope: Scope) -> None:
     ctx, name = typer.ctx, stmt.target.name
     letters = domains.target_known(ctx, stmt.target)
     _type_indices(typer, stmt.target)
-    found = typer.infer(stmt.value, scope)
+    found = typer.infer(stmt.value, replace(scope, defining=name.text))
     ctx.types[id(stmt.target)] = UNKNOWN
     if letters is not None:
         domains.check_equation(ctx, stmt.target, letters, found)
@@ -172,10 +172,14 @@ def _assigned_letters(typer: Typer, target: t.Ref, symbol: Symbol, scope: Scope)
 
 
 def _check_ranking(typer: Typer, ranking: t.Ranking, scope: Scope) -> None:
-    bases = [typer.infer_set(step, scope, _ROWS).base for step in ranking.steps]
-    if ranking.upto is not None:
-        pages = any(base and typer.ctx.letters[base[0]] == "page" for base in bases)
-        typer.infer_count(ranking.upto, scope, "pages" if pages else "tokens")
+    found = [typer.infer_set(step, scope, _ROWS) for step in ranking.steps]
+    if ranking.upto is None:
+        return
+    if any(step.kind == "unknown" for step in found):
+        typer.infer_number(ranking.upto, scope)  # of pages or of tokens: nobody knows
+        return
+    pages = any(step.base and typer.ctx.letters[step.base[0]] == "page" for step in found)
+    typer.infer_count(ranking.upto, scope, "pages" if pages else "tokens")
 
 
 def _check_move(typer: Typer, stmt: t.Move, scope: Scope) -> None:

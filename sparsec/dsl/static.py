@@ -39,7 +39,7 @@ def provably_leq(a: t.Expr, b: t.Expr, ctx: Context, given: Sequence[t.Expr] = (
 
     An operand that could not be typed was reported already; nothing more is demanded of it.
     """
-    if _reported(a, ctx) or _reported(b, ctx):
+    if ctx.failed(a) or ctx.failed(b):
         return True
     prover = _Prover(ctx, given)
     found = prover.least(prover.forms.of(b) - prover.forms.of(a), Fraction(0))
@@ -50,10 +50,6 @@ def provably_multiple(a: t.Expr, b: t.Expr, ctx: Context) -> bool:
     """Is a whole multiple of b for all legal params? 0 is a multiple of everything."""
     prover = _Prover(ctx)
     return prover.multiple(prover.forms.of(a), prover.forms.of(b), 0)
-
-
-def _reported(expr: t.Expr, ctx: Context) -> bool:
-    return any(id(node) in ctx.types and ctx.types[id(node)].kind == "unknown" for node in t.walk(expr))
 
 
 def _number(value: Fraction | None) -> int | float | None:
