@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from sparsec_runtime.engine import Engine
+from sparsec_runtime.layout import LayoutError
 from sparsec_runtime.models.errors import ModelError
 from sparsec_runtime.models.loading import LoadedModel, load_model
 from sparsec_runtime.options import EngineOptions
@@ -104,11 +105,12 @@ class Session:
             options = EngineOptions(chunk=self.chunk, max_running=1, memory_tokens=len(ids) + sampling.max_tokens + 4 * self.chunk)
             engine = Engine(method, self.model, options)
             name = engine.add_request(ids, sampling, self.request_params)
-        except (RequestError, ParamError) as error:
+        except (RequestError, ParamError, LayoutError) as error:
             raise CommandError(str(error), exit_code=2) from error
         params = engine.params_of(name)
-        text, tokens, last = "", [], None
+        text, tokens, last, pages = "", [], None, engine.stats().pages
         while engine.busy:
+            pages = engine.stats().pages  # before the last step, which frees them
             _progress(engine, name, len(ids))
             for last in engine.step():
                 text, tokens = text + last.text, tokens + list(last.token_ids)
@@ -118,7 +120,6 @@ class Session:
             print(flush=True)
         if last is None or last.error is not None:
             raise CommandError(f"the request failed: {last.error if last else 'no output'}")
-        pages = engine.stats().pages
         return Result(
             self.compilation.name, self.model.shape.name, params, text, tuple(tokens), last.usage,
             self._dense_bytes(len(ids) + len(tokens) - 1), pages.free, pages.total,

@@ -19,6 +19,10 @@ WORD_BITS = 32
 DEFAULT_PAGE_SIZE = 16
 
 
+class LayoutError(ValueError):
+    """A method cannot be laid out for this model: says what does not fit and what would."""
+
+
 @dataclass(frozen=True, slots=True)
 class Codec:
     """Group quantiser: `bits`-wide codes; one scale (and, with `zero`, one minimum) per `block` values along tokens ("t") or channels ("c")."""

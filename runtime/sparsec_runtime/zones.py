@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .codecs import Quantised, dequantise, quantise, unpack
-from .layout import Codec, Scope
+from .layout import Codec, LayoutError, Scope
 from .memory import MemoryPool
 from .tables import PageTable, by_scope, pages_for, stack, table_rows
 
@@ -199,7 +199,9 @@ class PackedStore:
         self.stream, self.codec = stream, codec
         page = stream.geometry.page_size
         along_tokens = codec.along == "t"
-        assert along_tokens or head_dim % codec.block == 0, f"{head_dim} channels are no multiple of the block {codec.block}"
+        if not along_tokens and head_dim % codec.block:
+            fitting = ", ".join(str(size) for size in (4, 8, 16, 32, 64, 128) if head_dim % size == 0)
+            raise LayoutError(f"blocks of {codec.block} channels do not divide this model's {head_dim} channels: choose one of {fitting}")
         lines, inner = (page // codec.block, (head_dim,)) if along_tokens else (page, (head_dim // codec.block,))
         self._words = stream.array(page // codec.rows_per_word, (head_dim,), torch.int32, payload=True)
         self._scale = stream.array(lines, inner, dtype, payload=True)

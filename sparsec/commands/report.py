@@ -12,7 +12,7 @@ def stats_object(result: Result, other: Result | None) -> str:
     stats = {
         "method": result.method,
         "model": result.model,
-        "params": result.params,
+        "params": {name: _plain(value) for name, value in result.params.items()},
         "prompt_tokens": result.usage.prompt_tokens,
         "new_tokens": result.usage.new_tokens,
         "prefill_tokens_per_s": round(result.prefill_rate, 2),
@@ -46,8 +46,13 @@ def print_report(result: Result, other: Result | None) -> None:
         print(f"  {_agreement(result.token_ids, other.token_ids)}")
 
 
+def _plain(value: object) -> object:
+    """A set of layers as a sorted list; everything else as it is."""
+    return sorted(value) if isinstance(value, frozenset) else value
+
+
 def _params(params: dict[str, object]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in params.items()) or "no params"
+    return ", ".join(f"{name}={_plain(value)}" for name, value in params.items()) or "no params"
 
 
 def _size(count: int) -> str:

@@ -21,9 +21,9 @@ class Document:
         return f"{self.text}\n\n{self.question}"
 
 
-FACT = "The name of the harbour master's cat is Pumpkin."
-QUESTION = "What is the name of the harbour master's cat?"
-ANSWER = "Pumpkin"
+FACT = "The lifeboat of Ellery is painted purple."
+QUESTION = "What colour is the lifeboat of Ellery painted?"
+ANSWER = "purple"
 
 
 def built_in(fact: str = FACT, question: str = QUESTION, answer: str = ANSWER, paragraph: int | None = None) -> Document:
