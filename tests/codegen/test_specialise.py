@@ -74,3 +74,14 @@ def test_static_params_are_gone_and_request_params_stay_with_their_ranges() -> N
     params = {param.name.text: param for param in special("kivi", block=16).of(t.Param)}
     assert set(params) == {"residual"}
     assert text(params["residual"].bound.low) == "16"
+
+
+def test_a_param_behind_the_let_of_a_width_is_compiled_in() -> None:
+    body = (
+        "param radius: int in 1.. = 3\nparam budget: tokens in 8.. = 16\non end_of_prompt when len > budget {\n"
+        "let w = 2 * radius + 1\nlet v = w\nlet score[t, h] = maxpool[t in all - recent(4)](sum[c](K[t, h, c]), width = v)\n"
+        "evict keep recent(4) then top[t](score[t, h]) upto budget\n}"
+    )
+    assert static_params(method_of(body)) == {"radius"}
+    compilation = Compilation(Source("mine.sparse", f"sparse 1\nmethod mine {{\n{body}\n}}\n"), {"radius": 2})
+    assert "ops.maxpool(view.K.float().sum(3), score_rows, 5)" in compilation.kernels
