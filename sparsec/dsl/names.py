@@ -328,6 +328,10 @@ KEYWORD_KINDS: dict[str, str] = {
 }  # fmt: skip
 WORDS: dict[str, tuple[str, ...]] = {"rotate": ("hadamard",), "cache_policy": ("lru",)}
 
+# Decimal digits to which `apportion` compares remainders: raw shares come out of float64 arithmetic, where 5 may read
+# 4.999999999999999. The runtime has the same constant (ops.shares), and a test holds all of them together.
+SHARE_DIGITS = 9
+
 TIERS = ("gpu", "cpu")
 INVARIANTS = ("chunks",)
 SCHEDULE: dict[str, str] = {

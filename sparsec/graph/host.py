@@ -148,11 +148,11 @@ class Python:
 def apportion(raw: Iterable[float], total: int) -> list[int]:
     """Whole shares that add up to `total`: rounded down, the rest to the largest remainders, ties to the lower index."""
     raw = list(raw)
-    shares = [floor(share) for share in raw]
-    missing = total - sum(shares)
-    order = sorted(range(len(raw)), key=lambda index: (shares[index] - raw[index], index))
-    for step in range(max(0, missing)):
-        shares[order[step % len(order)]] += 1
+    shares = [floor(share + 10.0**-names.SHARE_DIGITS) for share in raw]
+    rounds, rest = divmod(total - sum(shares), len(raw))
+    order = sorted(range(len(raw)), key=lambda index: (-round(raw[index] - shares[index], names.SHARE_DIGITS), index))
+    for place, index in enumerate(order):
+        shares[index] += rounds + (place < rest)
     return shares
 
 

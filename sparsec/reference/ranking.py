@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sparsec.dsl.names import SHARE_DIGITS
+
 
 def ranks(score: Tensor, candidates: Tensor, largest: bool = True) -> Tensor:
     """Rank of each entry, 0 the best; entries that are no candidates come after all others."""
@@ -32,11 +34,12 @@ def nucleus(mass: Tensor, candidates: Tensor, cover: Tensor) -> Tensor:
 
 
 def apportion(raw: Tensor, total: Tensor) -> Tensor:
-    """Shares [..., n] rounded by largest remainder so that they sum to `total` [...]."""
+    """Shares [..., n] rounded by largest remainder so that they sum to `total` [...]; remainders equal to SHARE_DIGITS tie."""
     raw = raw.double()
-    floors = raw.floor()
+    floors = (raw + 10.0**-SHARE_DIGITS).floor()
     missing = total.long() - floors.sum(-1).long()
     n = raw.shape[-1]
-    place = ranks(raw - floors, torch.ones_like(raw, dtype=torch.bool))
+    remainder = (raw - floors).round(decimals=SHARE_DIGITS)
+    place = ranks(remainder, torch.ones_like(raw, dtype=torch.bool))
     extra = torch.div(missing, n, rounding_mode="floor").unsqueeze(-1) + (place < (missing % n).unsqueeze(-1))
     return floors.long() + extra
