@@ -10,11 +10,13 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from sparsec_runtime.cache import CacheManager, StepBatch
+from sparsec_runtime.gpu.start import decode_graphs
 from sparsec_runtime.memory import OutOfPages
 from sparsec_runtime.models.loading import LoadedModel
 from sparsec_runtime.options import EngineOptions
@@ -23,6 +25,9 @@ from sparsec_runtime.sampler import Logprobs, SamplingParams, sample
 from sparsec_runtime.scheduler import Chunk, Scheduler
 from sparsec_runtime.stats import Counters, Stats
 from sparsec_runtime.stops import StopWatch
+
+if TYPE_CHECKING:
+    from sparsec_runtime.gpu.graphs import DecodeGraphs
 
 STEP_FAILURES = (RuntimeError, ValueError, ArithmeticError, IndexError, MemoryError)
 
@@ -53,6 +58,7 @@ class Engine:
             model.shape, model.rope, model.dtype, model.device,
             pool_tokens=self.options.memory_tokens, max_requests=self.options.max_running, chunk=self.options.chunk,
         )  # fmt: skip
+        self.graphs, self.eager_because = decode_graphs(model, self.manager, self.options)
         self.scheduler = Scheduler(self.options.chunk, self.options.token_budget, self.options.max_running)
         self._requests: dict[str, Request] = {}
         self._watches: dict[str, StopWatch] = {}
@@ -189,7 +195,7 @@ class Engine:
         try:
             sampled = self._forward(work)
         except STEP_FAILURES as error:
-            self.manager.rollback_step()
+            self._steps(work).rollback_step()
             return self._isolate(work, error)
         self._clock(work, time.perf_counter() - start)
         return self._collect(work, sampled)
@@ -199,7 +205,7 @@ class Engine:
         requests = work.requests
         while requests:
             try:
-                self.manager.begin_step(StepBatch(
+                self._steps(work).begin_step(StepBatch(
                     handles=tuple(request.handle for request in requests), tokens=work.tokens,
                     phase="prefill" if work.prefill else "decode", prompt_done=work.last,
                     steps=tuple(max(0, request.computed - len(request.prompt)) for request in requests),
@@ -223,6 +229,8 @@ class Engine:
     @torch.no_grad()
     def _forward(self, work: _Work) -> tuple[Tensor, Logprobs | None] | None:
         """Sampled ids [row], or None where the chunk does not end a prompt. Commits the step."""
+        if self._steps(work) is self.graphs:
+            return self._decode_in_graph(work, self.graphs)
         rows = [[request.token_at(request.computed + n) for n in range(work.tokens)] for request in work.requests]
         starts = [request.computed for request in work.requests]
         device = self.model.device
@@ -232,6 +240,21 @@ class Engine:
         sampled = self._sample(work, self.model.logits(hidden[:, -1])) if work.last else None
         self.manager.finish()
         self.manager.commit_step()
+        return sampled
+
+    def _steps(self, work: _Work) -> CacheManager | DecodeGraphs:
+        """Who runs a step: the graphs run decode rows, where the method and the device have them."""
+        return self.manager if work.prefill or self.graphs is None else self.graphs
+
+    def _decode_in_graph(self, work: _Work, graphs: DecodeGraphs) -> tuple[Tensor, Logprobs | None]:
+        ids, logits = graphs.run([request.token_at(request.computed) for request in work.requests])
+        if all(request.sampling.plain for request in work.requests):
+            if bool((ids < 0).any()):
+                raise ArithmeticError("the model returned logits that are not numbers")
+            sampled: tuple[Tensor, Logprobs | None] = (ids.clone(), None)
+        else:
+            sampled = self._sample(work, logits)
+        graphs.commit_step()
         return sampled
 
     def _sample(self, work: _Work, logits: Tensor) -> tuple[Tensor, Logprobs | None]:

@@ -11,7 +11,8 @@ class EngineOptions:
 
     chunk: prompt tokens per prefill forward; token_budget: tokens per step over decode rows and chunks;
     memory_tokens: the pools hold as many bytes as dense attention needs for this many tokens; reserve_tokens: new
-    tokens that admission reserves per request (None: all of max_tokens, so that nobody is ever preempted).
+    tokens that admission reserves per request (None: all of max_tokens, so that nobody is ever preempted);
+    graphs: decode on a CUDA device runs as captured graphs where the method allows it.
     """
 
     chunk: int = 512
@@ -20,6 +21,7 @@ class EngineOptions:
     memory_tokens: int = 65536
     reserve_tokens: int | None = None
     seed: int = 0
+    graphs: bool = True
 
     def __post_init__(self) -> None:
         for name in ("chunk", "token_budget", "max_running", "memory_tokens"):

@@ -69,6 +69,11 @@ class SamplingParams:
         return self.temperature == 0
 
     @property
+    def plain(self) -> bool:
+        """Nothing but the largest logit is asked for."""
+        return self.greedy and not self.penalised and not self.logit_bias and self.logprobs is None
+
+    @property
     def penalised(self) -> bool:
         """Whether past tokens change the logits."""
         return (self.presence_penalty, self.frequency_penalty, self.repetition_penalty) != (0, 0, 1)

@@ -174,6 +174,10 @@ class RawStore:
         self.stream = stream
         self._rows = stream.array(stream.geometry.page_size, (head_dim,), dtype, payload=True)
 
+    @property
+    def rows(self) -> PagedArray:
+        return self._rows
+
     def pool(self, layer: int) -> Tensor:
         """[unit, slot, channel]: what kernels read and write."""
         return self._rows.of(layer)

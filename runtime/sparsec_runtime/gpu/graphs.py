@@ -20,6 +20,7 @@ from ..planning import zones_after
 from ..sequence import Sequence
 from ..step import StepBatch
 from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, HEADER, NEWEST_PAGES, POSITION, DecodeBuffers
+from .compact import compact_rows
 from .eligible import model_reasons, reasons_against_graph
 from .forward import DecodeForward
 from .tuning import tuning_of
@@ -103,7 +104,7 @@ class DecodeGraphs:
         if self._finishes and any(self._is_due(sequence, row) for row, sequence in enumerate(sequences)):
             self.manager.resume_step(batch, sequences)
             self.manager.finish()
-            self.manager.commit_step()
+            self.manager.commit_step(compact_rows)
             self.bulk_steps += 1
         else:
             for sequence in sequences:

@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class AttentionSizes:
-    """chunk: tokens of one work item, tile: of one step of it; programs: of the persistent grid, per multiprocessor."""
+    """chunk: tokens of one work item of a long row (kernels/attention.py, chunk_sizes), tile: of one step of it; programs: of the persistent grid, per multiprocessor."""
 
     chunk: int
     tile: int
@@ -36,7 +36,7 @@ class Tuning:
 
     multiprocessors: int
     whole: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=4, stages=2, programs=4)
-    picked: AttentionSizes = AttentionSizes(chunk=256, tile=64, warps=2, stages=2, programs=4)
+    picked: AttentionSizes = AttentionSizes(chunk=512, tile=64, warps=2, stages=2, programs=4)
     chained: bool = False
     max_rows: int = 16
     projections: Mapping[tuple[int, int], ProjectionTiles] = field(default_factory=dict)
@@ -47,7 +47,12 @@ class Tuning:
 
 
 _INTERPRETER = AttentionSizes(chunk=32, tile=16, warps=4, stages=1, programs=1)
-_HOPPER: dict[tuple[int, int], ProjectionTiles] = {}
+_HOPPER = {  # benchmarks/kernels.py tiles, up to 16 rows
+    (6144, 4096): ProjectionTiles(64, 256, 4, 4, ahead=1024),
+    (4096, 4096): ProjectionTiles(32, 256, 4, 4, ahead=1024),
+    (28672, 4096): ProjectionTiles(32, 128, 3, 4, ahead=256),
+    (4096, 14336): ProjectionTiles(32, 256, 4, 4, ahead=1024),
+}
 
 
 def tuning_of(device: torch.device) -> Tuning:

@@ -1,6 +1,6 @@
 """Attention of one query a row over paged K and V, split into chunks of tokens and merged by log-sum-exp.
 
-A work item is one chunk of CHUNK tokens of one (row, head): items are numbered by the lengths, so mixed and ragged lengths spread evenly over a
+A work item is one chunk of about CHUNK tokens of one (row, head): items are numbered by the lengths, so mixed and ragged lengths spread evenly over a
 persistent grid, and a row's splits depend on its own length alone. The query heads of a KV head are the rows of one tile (padded to GP).
 Logits are in base 2: scale2 = scale * log2(e).
 """
@@ -13,11 +13,19 @@ from .write import unit_of
 
 
 @triton.jit
-def chunks_of(len_ptr, ENTRIES: tl.constexpr, EP: tl.constexpr, CHUNK: tl.constexpr):
-    """Lengths and numbers of chunks [EP] of all entries: rows, or (row, head) where heads hold different counts."""
+def lengths_of(len_ptr, ENTRIES: tl.constexpr, EP: tl.constexpr):
+    """Lengths [EP] of all entries: rows, or (row, head) where heads hold different counts."""
     e = tl.arange(0, EP)
-    lengths = tl.load(len_ptr + e, e < ENTRIES, 0)
-    return e, lengths, (lengths + CHUNK - 1) // CHUNK
+    return e, tl.load(len_ptr + e, e < ENTRIES, 0)
+
+
+@triton.jit
+def chunk_sizes(lengths, CHUNK: tl.constexpr):
+    """Tokens of a chunk and number of chunks, by length alone: near CHUNK, half of it up to 16 CHUNKs, and never a short rest of its own."""
+    wanted = tl.where(lengths > 16 * CHUNK, CHUNK, CHUNK // 2)
+    count = tl.maximum((lengths + wanted // 2) // wanted, 1)
+    size = tl.maximum(((lengths + count - 1) // count + 63) // 64 * 64, 64)
+    return size, (lengths + size - 1) // size
 
 
 @triton.jit
@@ -30,10 +38,11 @@ def attend_chunks(
 ):  # fmt: skip
     """part [item, G, D] fp32: the chunk's normalised output; lse [item, G] base 2; logits [row, H * G, token] if LOGITS.
 
-    PICKED: len counts the tokens of the pages listed in pages [row, head, index] (index of a page in the row's table), CHUNK whole pages.
+    PICKED: len counts the tokens of the pages listed in pages [row, head, index] (index of a page in the row's table).
     """
     after_previous(CHAINED)
-    e, lengths, chunks = chunks_of(len_ptr, ENTRIES, EP, CHUNK)
+    e, lengths = lengths_of(len_ptr, ENTRIES, EP)
+    sizes, chunks = chunk_sizes(lengths, CHUNK)
     ends = tl.cumsum(chunks, 0)
     heads: tl.constexpr = 1 if RAGGED else H
     items = tl.sum(chunks, 0) * heads
@@ -46,7 +55,8 @@ def attend_chunks(
         row = entry // H if RAGGED else entry
         h = entry % H if RAGGED else item % heads
         q = tl.load(q_ptr + (row * H * G + h * G + g)[:, None] * D + c[None, :], (g < G)[:, None] & (c < D)[None, :], 0.0)
-        first, last = chunk * CHUNK, tl.minimum(chunk * CHUNK + CHUNK, length)
+        size = tl.sum(tl.where(e == entry, sizes, 0), 0)
+        first, last = chunk * size, tl.minimum(chunk * size + size, length)
         top = tl.full([GP], -float("inf"), tl.float32)
         total = tl.zeros([GP], tl.float32)
         out = tl.zeros([GP, DP], tl.float32)
@@ -93,7 +103,8 @@ def merge_chunks(
     after_previous(CHAINED)
     row, head = tl.program_id(0), tl.program_id(1)
     h, g = head // G, head % G
-    e, lengths, chunks = chunks_of(len_ptr, ENTRIES, EP, CHUNK)
+    e, lengths = lengths_of(len_ptr, ENTRIES, EP)
+    _, chunks = chunk_sizes(lengths, CHUNK)
     entry = row * H + h if RAGGED else row
     heads: tl.constexpr = 1 if RAGGED else H
     before = tl.sum(tl.where(e < entry, chunks, 0), 0)

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .chain import after_previous
-from .attention import chunks_of
+from .attention import lengths_of
 from .write import unit_of
 
 ALWAYS = tl.constexpr(1.0e30)  # the worth of a page that is always read
@@ -18,8 +18,8 @@ def bound_pages(
 ):  # fmt: skip
     """worth [row, head, page] = over g of sum[c](max(q * low, q * high)), the positive part of q meeting high and the negative low."""
     after_previous(CHAINED)
-    _, _, tiles = chunks_of(len_ptr, ROWS, EP, PAGE * TILE)
-    e = tl.arange(0, EP)
+    e, lengths = lengths_of(len_ptr, ROWS, EP)
+    tiles = (lengths + PAGE * TILE - 1) // (PAGE * TILE)
     ends = tl.cumsum(tiles, 0)
     g, c, n = tl.arange(0, GP), tl.arange(0, DP), tl.arange(0, TILE)
     for item in range(tl.program_id(0), tl.sum(tiles, 0) * H, tl.num_programs(0)):

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .chain import after_previous
-from .attention import chunks_of
+from .attention import lengths_of
 from .write import unit_of
 
 
@@ -16,7 +16,8 @@ def add_mass(
 ):  # fmt: skip
     """state [unit, PAGE] += over g of exp2(logits - row_lse); heads are summed in their order, without atomics."""
     after_previous(CHAINED)
-    e, lengths, tiles = chunks_of(len_ptr, ENTRIES, EP, TILE)
+    e, lengths = lengths_of(len_ptr, ENTRIES, EP)
+    tiles = (lengths + TILE - 1) // TILE
     ends = tl.cumsum(tiles, 0)
     heads: tl.constexpr = 1 if RAGGED else H
     t = tl.arange(0, TILE)

@@ -1,0 +1,42 @@
+"""The Triton kernels of a decode step in interpreter mode, on tiny shapes: greedy ids equal those of the eager path, token for token."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+if torch.cuda.is_available():
+    pytest.skip("tests/gpu runs the compiled kernels", allow_module_level=True)
+os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
+
+from engines import add, drain, engine, ids_of, prompt
+from sparsec_runtime.gpu.graphs import CannotCapture, DecodeGraphs
+
+# method: prompt lengths, new tokens. Lengths lie around a page; the evicting method evicts in decode, the choosing one chooses.
+CASES = {"dense": ((3, 15, 16, 17), 3), "snapkv": ((41,), 3), "pyramidkv": ((41, 17), 3), "ada_snapkv": ((41, 19), 3), "quest": ((23, 41), 4), "h2o": ((40, 9), 8)}
+
+
+def ids_with(method: str, kernels: bool) -> tuple[dict[str, list[int]], int]:
+    lengths, new = CASES[method]
+    made = engine(method)
+    if kernels:
+        made.graphs = DecodeGraphs(made.model, made.manager, pool_tokens=4096, tokens=128)
+    for n, length in enumerate(lengths):
+        add(made, prompt(length, seed=n), new, name=f"row {n}")
+    found = {name: ids_of(outputs) for name, outputs in drain(made).items()}
+    return found, made.graphs.bulk_steps if kernels else 0
+
+
+@pytest.mark.parametrize("method", CASES)
+def test_decode_with_kernels_gives_the_ids_of_the_eager_path(method):
+    with_kernels, bulk = ids_with(method, kernels=True)
+    assert with_kernels == ids_with(method, kernels=False)[0]
+    assert (bulk > 0) == (method == "h2o"), "rows are evicted between two graphs"
+
+
+def test_a_method_without_kernels_is_refused_with_the_line_and_the_hook():
+    made = engine("omnikv")
+    with pytest.raises(CannotCapture, match="line 26, on build_decode_selection: the kernel reads"):
+        DecodeGraphs(made.model, made.manager, pool_tokens=4096)
