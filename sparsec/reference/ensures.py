@@ -70,5 +70,5 @@ def _lets(program: Program) -> set[str]:
 
 def _holds(item: t.Ensure, at: Moment) -> bool:
     """For every index value of its free letters."""
-    value = evaluate(item.condition, replace(at, slack=SLACK))
+    value = evaluate(item.condition, replace(at, slack=SLACK, judging=True))
     return bool(torch.as_tensor(value.data if isinstance(value, Value) else value).all())

@@ -61,6 +61,7 @@ class Moment:
     sets: dict[str, Value] = field(default_factory=dict)  # kept, attended
     expecting: tuple[str, ...] = ("t",)  # the base of `all` and `none`
     slack: float = 0.0  # by how much comparisons of real numbers may miss, relative to 1 + |right|: rounding in an `ensure`
+    judging: bool = False  # in an `ensure`: logits are also of rows that an `attend` left out
     cache: dict[tuple, Term] = field(default_factory=dict)  # scores of a query block, for these rows
 
     def with_rows(self, rows: Rows) -> Moment:

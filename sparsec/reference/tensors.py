@@ -84,7 +84,7 @@ def read(name: str, at: Moment, node: t.Node) -> Value:
     if name == "pos":
         return Value(torch.arange(at.rows.tokens), ("t",))
     queries = block(at, node)
-    key = (name, id(queries))
+    key = (name, id(queries), at.judging)
     if key not in at.cache:
         at.cache[key] = {"Q": _queries, "logits": _logits, "probs": _probs}[name](queries, at, where)
     return at.cache[key]
@@ -95,7 +95,13 @@ def _queries(queries: QueryBlock, at: Moment, where: str) -> Value:
 
 
 def _logits(queries: QueryBlock, at: Moment, where: str) -> Value:
-    """Scaled dot products with every row that a query may see, attended or not; -inf for the others."""
+    """Scaled dot products with the rows attended, -inf for the others; an `ensure` is shown all rows that a query may see."""
+    scores = _scores(queries, at, where)
+    return scores if at.judging else _attended(scores, queries)
+
+
+def _scores(queries: QueryBlock, at: Moment, where: str) -> Value:
+    """Scaled dot products with every row that a query may see; -inf for the others."""
     q = at.storage.queries(at.layer, queries.positions, where)
     k = at.storage.read("K", at.layer)
     dots = torch.einsum("ihgc,thc->ihgt", q, k) * at.program.facts["scale"]
@@ -105,10 +111,15 @@ def _logits(queries: QueryBlock, at: Moment, where: str) -> Value:
 
 def _probs(queries: QueryBlock, at: Moment, where: str) -> Value:
     """Softmax over the rows attended, 0 elsewhere; a window's queries attend every resident row at or before them."""
-    logits = _logits(queries, at, where)
-    if queries.attended is not None:
-        logits = Value(logits.data.masked_fill(~queries.attended.over(logits.letters), -torch.inf), logits.letters)
+    logits = _attended(_scores(queries, at, where), queries)
     return Value(torch.nan_to_num(logits.data.softmax(-1)), logits.letters)
+
+
+def _attended(scores: Value, queries: QueryBlock) -> Value:
+    """-inf where attention did not look; a window's queries look at every row that they see."""
+    if queries.attended is None:
+        return scores
+    return Value(scores.data.masked_fill(~queries.attended.over(scores.letters), -torch.inf), scores.letters)
 
 
 def order(letter: str, at: Moment, node: t.Node) -> Value:

@@ -292,3 +292,27 @@ def test_dtype_casts_inputs_and_payload() -> None:
     q = torch.full((1, 4, 1, 4), 0.1)
     trace = replay("kivi", q=q, k=q, v=q, prompt_len=4, params={"block": 4, "residual": 4}, dtype=torch.float16, record=("kq.min",))
     assert trace.recorded["kq.min"][0][0].values.dtype == torch.float16
+
+
+# ---- scores of rows that attention left out ------------------------------------------------------
+
+NEWEST_ONLY = """
+  state best[t, h]: f32 = 0
+  on build_decode_selection { attend recent(2) }
+  on after_decode_attention {
+    let score[t, h] = max[i, g](logits[i, h, g, t])
+    best[t, h] = score[t, h]
+  }
+  on finish_step when len > 100 { evict keep recent(1) then top[t](best[t, h]) upto 50 }
+"""
+
+
+def test_logits_are_minus_infinity_where_attention_did_not_look() -> None:
+    tensors = from_logits({3: [[1.0, 2.0, 3.0, 4.0]]}, 4)
+    trace = replay(spec(NEWEST_ONLY), **tensors, prompt_len=3, record=("score",))
+    assert values(trace, "score", 1) == pytest.approx({0: -float("inf"), 1: -float("inf"), 2: 3.0, 3: 4.0})
+
+
+def test_an_ensure_sees_the_logits_of_every_row() -> None:
+    clause = '  ensure "no row left out scores higher" score[t, h] >= max[i, g](logits[i, h, g, t])'
+    assert failures(NEWEST_ONLY + clause, tokens=4, prompt_len=3) == [("no row left out scores higher", 1)]
