@@ -200,9 +200,12 @@ class Resident:
 
     def _at_rank(self, queries: Tensor, position: Tensor) -> Tensor:
         """Queries [row, query, kv_head, group, channel] rotated at the rank of their own row among the rows now held."""
-        older = (self.pos[:, None] < position[:, :, None, None]) & self.valid[:, None]
-        cos, sin = self.storage.rope.cos_sin(older.sum(-1))
+        cos, sin = self.storage.rope.cos_sin(self.rank_of(position))
         return self.storage.rope.rotate(queries, cos[:, :, :, None], sin[:, :, :, None])
+
+    def rank_of(self, position: Tensor) -> Tensor:
+        """How many of the rows now held are older than positions [row, query]: [row, query, kv_head]."""
+        return ((self.pos[:, None] < position[:, :, None, None]) & self.valid[:, None]).sum(-1)
 
     # ---- states --------------------------------------------------------------------------------
 

@@ -206,6 +206,10 @@ class View:
         """The newest n ([row] or a number) queries of each sequence, the newest last; scores over the rows now held with pos <= the query's."""
         return self._resident.window(n, float(self._facts["scale"]))
 
+    def order_of(self, query_pos: Tensor) -> Tensor:
+        """Rank of each query's own row [row, query, kv_head], for positions [row, query]: how many of the rows now held are older."""
+        return self._resident.rank_of(query_pos)
+
     # ---- states ----------------------------------------------------------------------------------
 
     def state(self, name: str) -> Tensor:

@@ -49,6 +49,9 @@ def _window(w: Writer, op: Op) -> Text:
 def _of_queries(w: Writer, op: Op) -> Text:
     if op.args[0].name == "step" and op.detail[0] == "Q":
         return Text("view.Q")
+    if op.detail[0] == "order":
+        source = "view" if op.args[0].name == "step" else w.value(op.args[0]).text
+        return Text(f"view.order_of({source}.query_pos)")
     return Text(f"{w.value(op.args[0]).text}.{op.detail[0]}")
 
 

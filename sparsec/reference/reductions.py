@@ -161,13 +161,14 @@ def _sliding(expr: t.Reduce, at: Moment, evaluate: Evaluate) -> Value:
     bound = bind(expr, expr.args, at, evaluate)
     letters = bound.free + bound.bound
     x, mask = bound.args[0].flatten(len(bound.free)), bound.mask.flatten(len(bound.free))
-    line = mask
+    line = torch.ones_like(mask)
     if bound.bound in (("t",), ("s",)):
         resident = row_set(at.rows.resident).renamed({"t": bound.bound[0]})
         line = Value(resident.data, resident.letters).over(letters).expand(bound.mask.shape)
     width = next((int(evaluate(word.value, at)) for word in expr.keywords if word.name.text == "width"), 1)
     out = pooling.SLIDING[expr.op.text](x, mask, line, width).reshape(bound.mask.shape)
-    return Value(out, letters, bound.mask if bound.windowed else None)
+    defined = bound.windowed or any(binder.within is not None for binder in expr.binders)
+    return Value(out, letters, bound.mask if defined else None)
 
 
 # ---- plain reductions ------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Ops against numbers worked out by hand."""
 
+import pytest
 import torch
 from sparsec_runtime import ops
 
@@ -143,9 +144,10 @@ def test_max_pooling_pads_with_minus_infinity():
     assert ops.maxpool(x, members("111"), 3).flatten().tolist() == [-1.0, -1.0, -2.0]
 
 
-def test_pooling_sees_the_support_alone_with_its_gaps_closed():
-    x = torch.tensor([[[1.0, 50.0, 2.0, 3.0, 99.0]]])
-    assert ops.maxpool(x, members("1.11."), 3).flatten().tolist() == [2.0, 0.0, 3.0, 3.0, 0.0]
+def test_a_gap_in_the_support_keeps_its_place_and_counts_as_padding():
+    x = torch.tensor([[[1.0, 50.0, 2.0, 4.0, 99.0]]])
+    assert ops.maxpool(x, members("1.11."), 3).flatten().tolist() == [1.0, 0.0, 4.0, 4.0, 0.0]
+    assert ops.avgpool(x, members("1.11."), 3).flatten().tolist() == pytest.approx([1 / 3, 0.0, 2.0, 2.0, 0.0])
 
 
 def test_smoothed_votes_are_those_of_the_worked_example():

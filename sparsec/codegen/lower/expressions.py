@@ -84,8 +84,16 @@ def _call(expr: t.Call, scope: Scope) -> Op:
     if name in ("pages", "pages_for", "tokens"):
         return _page_units(name, lower(expr.args[0], scope))
     if name == "order":
-        return build.value("read", "order", axes=("h", "t"))
+        return _order(expr.args[0], scope)
     unsupported(f"`{name}(...)` here", expr.span, "the ten shipped methods show what compiles; the reference target runs everything")
+
+
+def _order(letter: t.Expr, scope: Scope) -> Op:
+    """The rank of a row among those of its layer and head, or that of a query's own row."""
+    assert isinstance(letter, t.Ref), "the checker lets an index letter pass alone"
+    if scope.names.letters[letter.name.text] == "query":
+        return _of_queries("order", ("i", "h"), letter, scope)
+    return _paged(build.value("read", "order", axes=("h", letter.name.text), kind="int"), scope)
 
 
 def _page_units(name: str, value: Op) -> Op:
@@ -106,7 +114,7 @@ def _rows(expr: t.Call, scope: Scope) -> Op:
 
 def _where(condition: Op, yes: Op, no: Op, scope: Scope) -> Op:
     if yes.kind == "set":
-        yes, no = sets.aligned(yes, no)
+        yes, no = sets.aligned(yes, no, scope)
         return build.apply("where", condition, yes, no, kind="set")
     kind = build.arithmetic("add", yes, no).kind if yes.kind != "bool" else "bool"
     return build.apply("where", condition, yes, no, kind=kind)
@@ -140,6 +148,8 @@ def _ref(expr: t.Ref, scope: Scope) -> Op:
     if name in FACTS:
         return _fact(expr, scope)
     if name in names.letters:
+        if names.letters[name] in ("query", "hidden_width"):
+            unsupported(f"the index `{name}` as a value", expr.span, "rank of a query's own row: `order(i)`", "S904")
         return build.value("index", name, axes=(name,))
     unsupported(f"`{name}` here", expr.span, "the reference target runs everything: `--target reference`")
 
@@ -196,7 +206,7 @@ def _of_queries(name: str, letters: tuple[str, ...], expr: t.Ref, scope: Scope) 
             "reduce over i first, with sum[i], mean[i], max[i] or min[i]", "S904",
         )  # fmt: skip
     source = scope.queries or build.value("step", kind="model")
-    kind = "model" if name == "Q" else "real"
+    kind = {"Q": "model", "order": "int"}.get(name, "real")
     return Op("of_queries", (source,), (name,), canonical(set(letters)), kind)
 
 
@@ -211,6 +221,11 @@ def _renamed(op: Op, letters: tuple[str, ...], expr: t.Ref, scope: Scope) -> Op:
     if axes != op.axes:
         support = None if op.support is None else replace(op.support, axes=tuple(rename.get(a, a) for a in op.support.axes))
         op = replace(op, axes=axes, support=support)
+    return _paged(op, scope)
+
+
+def _paged(op: Op, scope: Scope) -> Op:
+    """Rows as slots of their pages, inside `[t in p]`."""
     for token, page in scope.paged.items():
         if token in op.axes:
             op = reductions.split(op, token, page)

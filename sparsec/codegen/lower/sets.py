@@ -31,6 +31,8 @@ def everything(letter: str, scope: Scope) -> Op:
 def members(within: t.Expr, letter: str, scope: Scope) -> Op:
     """The set that a binder ranges over, its members under the binder's letter."""
     op = expressions.lower(within, scope)
+    if letter in ("t", "s"):
+        op = rows_of(op, scope)
     return _under(op, letter) if letter == "s" else op
 
 
@@ -79,15 +81,35 @@ def positional(expr: t.Call, scope: Scope) -> Op:
     return _members(name, "t", scope, count, zone=zone_name, thin="h" not in count.axes)
 
 
-def aligned(left: Op, right: Op) -> tuple[Op, Op]:
-    """Two sets over one kind of member: pages become tokens where only one side has pages; a thin h goes where the other has none."""
+def aligned(left: Op, right: Op, scope: Scope) -> tuple[Op, Op]:
+    """Two sets over one kind of member; a thin h goes where the other has none.
+
+    Beside pages, `all` and `none` are of pages; where only one side has pages, they become their rows.
+    """
     if ("p" in left.axes) != ("p" in right.axes):
-        left, right = to_tokens(left), to_tokens(right)
+        left, right = (_all_as_pages(op, scope) for op in (left, right))
+    if ("p" in left.axes) != ("p" in right.axes):
+        left, right = rows_of(left, scope), rows_of(right, scope)
     for a, b, swap in ((left, right, False), (right, left, True)):
         if a.thin and "h" in a.axes and "h" not in b.axes:
             a = build.widen(a, tuple(x for x in a.axes if x != "h"))
             return (b, a) if swap else (a, b)
     return left, right
+
+
+def _all_as_pages(op: Op, scope: Scope) -> Op:
+    """A set that is made of `all` and `none` alone, over pages."""
+    if op == everything("t", scope):
+        return everything("p", scope)
+    if op.name != "map" or "t" not in op.axes:
+        return op
+    args = [_all_as_pages(arg, scope) for arg in op.args]
+    return op if any("t" in arg.axes for arg in args) else build.apply(str(op.detail[0]), *args, kind=op.kind)
+
+
+def rows_of(op: Op, scope: Scope) -> Op:
+    """The rows of a set: of pages, those that exist (the newest page may not be full)."""
+    return op if "p" not in op.axes else build.apply("and", to_tokens(op), everything("t", scope), kind="set")
 
 
 def to_tokens(op: Op) -> Op:
@@ -105,7 +127,7 @@ def to_pages(op: Op) -> Op:
 
 
 def combine(fn: str, left: Op, right: Op, scope: Scope) -> Op:
-    left, right = aligned(left, right)
+    left, right = aligned(left, right, scope)
     return build.apply(fn, left, right, kind="set")
 
 
@@ -157,7 +179,7 @@ def _filter(expr: t.Reduce, scope: Scope) -> Op:
     for binder in expr.binders:
         if binder.within is not None:
             among = members(binder.within, binder.letter.text, scope)
-    left, right = aligned(build.apply("same", condition, kind="set"), among)
+    left, right = aligned(build.apply("same", condition, kind="set"), among, scope)
     return build.apply("and", left, right, kind="set")
 
 
@@ -186,7 +208,7 @@ def _keep(first: t.Expr | None, ranks: list[t.Reduce], ranking: t.Ranking, scope
         return to_tokens(_top(ranks[0], *parts[0][:2], expressions.lower(ranking.upto, scope)))
     protected = expressions.lower(first, scope) if first is not None else None
     if protected is not None:
-        protected = to_pages(protected) if member == "p" else to_tokens(protected)
+        protected = to_pages(protected) if member == "p" else rows_of(protected, scope)
     masks = [op for score, candidates, _ in parts for op in (score, candidates)] + ([protected] if protected is not None else [])
     axes, thin = build.joined(*masks)
     axes = canonical(set(axes) | {"h"})
