@@ -89,6 +89,7 @@ class Sequence:
         self.outputs = [self._layer(layer, start, phase) for layer in range(self.layers)]
         before = list(self.storage.rows)
         if ends:
+            self._refuse_probe()
             self._settle("end_of_prompt", skip=None)
             for layer in range(self.layers):
                 self._prompt_rows[layer] = tensors.per_head(self.storage.rows[layer].resident.sum(1))
@@ -137,6 +138,15 @@ class Sequence:
             for hook in self._bindings(name):
                 if skip not in {other.text for other in hook.names}:
                     self._run(hook, name, layer, None)
+
+    def _refuse_probe(self) -> None:
+        """The extra pass over the prompt does not exist here: a binding that would run in it is refused."""
+        for hook in self._bindings("probe_attention"):
+            for layer in range(self.layers):
+                at = self._moment(layer, "probe_attention", None)
+                runs = hook.layers is None or evaluate(hook.layers, at)
+                if runs and (hook.when is None or truth(hook.when, at) is not False):
+                    raise Unsupported("`probe_attention`", hook)
 
     def _bindings(self, name: str) -> list[t.Hook]:
         return [hook for hook in self.program.method.of(t.Hook) if name in {other.text for other in hook.names}]

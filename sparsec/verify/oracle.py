@@ -78,7 +78,7 @@ def _after_step(sequence: Sequence) -> Step:
     storage = sequence.storage
     states: list[dict[str, Value]] = [{} for _ in range(sequence.layers)]
     for (name, layer), value in storage.states.items():
-        states[layer][name] = value
+        states[layer][name] = value if isinstance(value, Value) else Value(torch.as_tensor(value), ())
     return Step(
         [rows.resident for rows in storage.rows],
         [output.attended for output in sequence.outputs],

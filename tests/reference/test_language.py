@@ -316,3 +316,22 @@ def test_logits_are_minus_infinity_where_attention_did_not_look() -> None:
 def test_an_ensure_sees_the_logits_of_every_row() -> None:
     clause = '  ensure "no row left out scores higher" score[t, h] >= max[i, g](logits[i, h, g, t])'
     assert failures(NEWEST_ONLY + clause, tokens=4, prompt_len=3) == [("no row left out scores higher", 1)]
+
+
+# ---- hooks that do not exist here ----------------------------------------------------------------
+
+PROBE = """
+  param exact: bool = true
+  state worth[t, h]: f32 = 0
+  on probe_attention when exact { worth[t, h] = max[i, g](probs[i, h, g, t]) }
+  on finish_step when len > 4 { evict keep recent(1) then top[t](worth[t, h]) upto 4 }
+"""
+
+
+def test_a_probe_that_would_run_is_refused_with_its_line() -> None:
+    with pytest.raises(Unsupported, match=r"probe_attention.*line 7"):
+        replay(spec(PROBE), **uniform(6), prompt_len=5)
+
+
+def test_a_probe_that_never_runs_is_no_reason_to_refuse() -> None:
+    assert kept(replay(spec(PROBE), **uniform(6), prompt_len=5, params={"exact": False}), 1) == [0, 1, 2, 5]

@@ -82,3 +82,39 @@ def test_json_carries_the_trace_as_an_object() -> None:
 def test_the_summary_counts_what_passed_failed_and_was_skipped() -> None:
     passed = Outcome("positions", "some", "torch", Status.PASSED, traces=3)
     assert summary("some", [FAILED, passed, passed]) == "some: 2 passed, 1 failed, 0 skipped"
+
+
+UNUSUAL = """sparse 1
+
+method unusual "A state without letters, and a hook that no target runs" {
+  state rounds: i32 = 0
+  state seen: f32 = 0.5
+  HOOK
+  on after_decode_attention {
+    rounds += 1
+    seen = max[i, h, g, t](probs[i, h, g, t])
+  }
+
+  on finish_step when len > 8 and rounds >= 0 and seen >= 0 {
+    evict keep recent(8)
+  }
+
+  ensure "counted" rounds >= 0
+}
+"""
+
+
+def test_states_without_letters_are_compared_like_others(tmp_path: Path) -> None:
+    path = tmp_path / "unusual.sparse"
+    path.write_text(UNUSUAL.replace("  HOOK\n", ""))
+    found = verify(Subject.load(str(path), {}), range(2), ("reference", "torch"))
+    assert {outcome.property for outcome in found if outcome.status is Status.FAILED} == set()
+    assert next(outcome for outcome in found if "target" in outcome.property).status is Status.PASSED
+
+
+def test_a_hook_that_the_oracle_does_not_run_makes_properties_skipped_with_that_reason(tmp_path: Path) -> None:
+    path = tmp_path / "unusual.sparse"
+    path.write_text(UNUSUAL.replace("HOOK", "on probe_attention { seen = max[i, h, g, t](probs[i, h, g, t]) }"))
+    found = verify(Subject.load(str(path), {}), range(2), ("reference",))
+    assert {outcome.status for outcome in found} == {Status.SKIPPED}
+    assert any("probe_attention" in (outcome.reason or "") for outcome in found)
