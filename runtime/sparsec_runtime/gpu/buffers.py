@@ -50,7 +50,7 @@ class DecodeBuffers:
         self.best_id = torch.empty((rows, parts), dtype=torch.int32, device=device)
         items = self._items(tokens, tuning.whole.chunk, pool_tokens, storage)
         if plan.pages is not None:
-            items = max(items, rows * storage.heads * -(-choice // max(1, tuning.picked.chunk // 2)))
+            items = max(items, rows * storage.heads * (17 + choice // (tuning.picked.chunk // 2)))
             self.worth = torch.empty((rows, storage.heads, self.pages), dtype=torch.float32, device=device)
             self.chosen = torch.zeros((rows, storage.heads, -(-choice // storage.page_size)), dtype=torch.int32, device=device)
         self.part = torch.empty((items, shape.group, shape.head_dim), dtype=torch.float32, device=device)
@@ -60,12 +60,12 @@ class DecodeBuffers:
             self.logits = torch.empty((rows, shape.q_heads, self.pages * storage.page_size), dtype=torch.float32, device=device)
 
     def _items(self, tokens: int, chunk: int, pool_tokens: int, storage: Storage) -> int:
-        """Work items of attention at most: a chunk has half of `chunk` tokens or more, but for one a row, and no more rows exist than the pool holds."""
-        least = max(1, chunk // 2)
-        each = self.rows * storage.heads * -(-tokens // least)
+        """Work items of attention at most (kernels/attention.py, chunk_sizes): 16 of a short row, half chunks of the others; the pool bounds all rows."""
+        each = self.rows * storage.heads * (17 + tokens // (chunk // 2))
         if storage.ragged_heads:
             return each
-        return min(each, (-(-pool_tokens * (1 if storage.layout.scope == "shared" else storage.layers) // least) + self.rows) * storage.heads)
+        held = pool_tokens * (1 if storage.layout.scope == "shared" else storage.layers)
+        return min(each, (held // (chunk // 2) + 17 * self.rows) * storage.heads)
 
     def send(self, target: Tensor, values: np.ndarray) -> None:
         """Host values to a buffer without waiting: pinned memory is not used again before its copy is done."""

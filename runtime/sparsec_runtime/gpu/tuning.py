@@ -37,7 +37,7 @@ class Tuning:
     multiprocessors: int
     whole: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=4, stages=2, programs=4)
     picked: AttentionSizes = AttentionSizes(chunk=512, tile=64, warps=2, stages=2, programs=4)
-    chained: bool = False
+    chained: bool = False  # slower than not, as measured so far
     max_rows: int = 16
     projections: Mapping[tuple[int, int], ProjectionTiles] = field(default_factory=dict)
 
@@ -60,4 +60,4 @@ def tuning_of(device: torch.device) -> Tuning:
         return Tuning(multiprocessors=3, whole=_INTERPRETER, picked=_INTERPRETER)  # so few that items outnumber programs
     count = torch.cuda.get_device_properties(device).multi_processor_count
     hopper = torch.cuda.get_device_capability(device)[0] == 9
-    return Tuning(count, chained=hopper, projections=_HOPPER if hopper else {})
+    return Tuning(count, projections=_HOPPER if hopper else {})

@@ -1,14 +1,14 @@
 """Attention of one query a row over paged K and V, split into chunks of tokens and merged by log-sum-exp.
 
-A work item is one chunk of about CHUNK tokens of one (row, head): items are numbered by the lengths, so mixed and ragged lengths spread evenly over a
-persistent grid, and a row's splits depend on its own length alone. The query heads of a KV head are the rows of one tile (padded to GP).
+A work item is one chunk of tokens of one (row, head). Items are numbered by the lengths, whole chunks first and the short rests last, so mixed and ragged
+lengths spread evenly over a persistent grid; a row's chunks depend on its own length alone. The query heads of a KV head are the rows of one tile (padded to GP).
 Logits are in base 2: scale2 = scale * log2(e).
 """
 
 import triton
 import triton.language as tl
 
-from .chain import after_previous
+from .chain import after_previous, let_next
 from .write import unit_of
 
 
@@ -21,11 +21,9 @@ def lengths_of(len_ptr, ENTRIES: tl.constexpr, EP: tl.constexpr):
 
 @triton.jit
 def chunk_sizes(lengths, CHUNK: tl.constexpr):
-    """Tokens of a chunk and number of chunks, by length alone: near CHUNK, half of it up to 16 CHUNKs, and never a short rest of its own."""
-    wanted = tl.where(lengths > 16 * CHUNK, CHUNK, CHUNK // 2)
-    count = tl.maximum((lengths + wanted // 2) // wanted, 1)
-    size = tl.maximum(((lengths + count - 1) // count + 63) // 64 * 64, 64)
-    return size, (lengths + size - 1) // size
+    """By length alone: tokens of a chunk (CHUNK of long rows), number of whole chunks, and whether a shorter rest follows them."""
+    size = tl.where(lengths > 16 * CHUNK, CHUNK, tl.where(lengths >= 2 * CHUNK, CHUNK // 2, CHUNK // 8))
+    return size, lengths // size, (lengths % size > 0).to(tl.int32)
 
 
 @triton.jit
@@ -42,20 +40,22 @@ def attend_chunks(
     """
     after_previous(CHAINED)
     e, lengths = lengths_of(len_ptr, ENTRIES, EP)
-    sizes, chunks = chunk_sizes(lengths, CHUNK)
-    ends = tl.cumsum(chunks, 0)
+    sizes, whole, rests = chunk_sizes(lengths, CHUNK)
+    ends_of_whole, ends_of_rests = tl.cumsum(whole, 0), tl.cumsum(rests, 0)
+    all_whole = tl.sum(whole, 0)
     heads: tl.constexpr = 1 if RAGGED else H
-    items = tl.sum(chunks, 0) * heads
+    items = (all_whole + tl.sum(rests, 0)) * heads
     g, c, t = tl.arange(0, GP), tl.arange(0, DP), tl.arange(0, TILE)
     for item in range(tl.program_id(0), items, tl.num_programs(0)):
         place = item // heads
-        entry = tl.sum((ends <= place).to(tl.int32), 0)
-        chunk = place - tl.sum(tl.where(e < entry, chunks, 0), 0)
-        length = tl.sum(tl.where(e == entry, lengths, 0), 0)
+        is_rest = place >= all_whole
+        entry = tl.sum(tl.where(is_rest, ends_of_rests <= place - all_whole, ends_of_whole <= place).to(tl.int32), 0)
+        mine = e == entry
+        chunk = tl.where(is_rest, tl.sum(tl.where(mine, whole, 0), 0), place - tl.sum(tl.where(e < entry, whole, 0), 0))
+        length, size = tl.sum(tl.where(mine, lengths, 0), 0), tl.sum(tl.where(mine, sizes, 0), 0)
         row = entry // H if RAGGED else entry
         h = entry % H if RAGGED else item % heads
         q = tl.load(q_ptr + (row * H * G + h * G + g)[:, None] * D + c[None, :], (g < G)[:, None] & (c < D)[None, :], 0.0)
-        size = tl.sum(tl.where(e == entry, sizes, 0), 0)
         first, last = chunk * size, tl.minimum(chunk * size + size, length)
         top = tl.full([GP], -float("inf"), tl.float32)
         total = tl.zeros([GP], tl.float32)
@@ -91,6 +91,7 @@ def attend_chunks(
         at = item * G + g
         tl.store(part_ptr + at[:, None] * D + c[None, :], out / total[:, None], (g < G)[:, None] & (c < D)[None, :])
         tl.store(lse_ptr + at, top + tl.log2(total), g < G)
+    let_next(CHAINED)
 
 
 @triton.jit
@@ -104,17 +105,19 @@ def merge_chunks(
     row, head = tl.program_id(0), tl.program_id(1)
     h, g = head // G, head % G
     e, lengths = lengths_of(len_ptr, ENTRIES, EP)
-    _, chunks = chunk_sizes(lengths, CHUNK)
+    _, whole, rests = chunk_sizes(lengths, CHUNK)
     entry = row * H + h if RAGGED else row
     heads: tl.constexpr = 1 if RAGGED else H
-    before = tl.sum(tl.where(e < entry, chunks, 0), 0)
-    count = tl.sum(tl.where(e == entry, chunks, 0), 0)
+    before, mine = tl.sum(tl.where(e < entry, whole, 0), 0), tl.sum(tl.where(e == entry, whole, 0), 0)
+    rest = tl.sum(whole, 0) + tl.sum(tl.where(e < entry, rests, 0), 0)
+    count = mine + tl.sum(tl.where(e == entry, rests, 0), 0)
     c, n = tl.arange(0, DP), tl.arange(0, TILE)
     top, total = -float("inf"), 0.0
     out = tl.zeros([DP], tl.float32)
     for start in range(0, count, TILE):
         here = start + n < count
-        at = ((before + start + n) * heads + (0 if RAGGED else h)) * G + g
+        place = tl.where(start + n < mine, before + start + n, rest)
+        at = (place * heads + (0 if RAGGED else h)) * G + g
         lse = tl.load(lse_ptr + at, here, -float("inf"))
         part = tl.load(part_ptr + at[:, None] * D + c[None, :], here[:, None] & (c < D)[None, :], 0.0)
         higher = tl.maximum(top, tl.max(lse, 0))
@@ -123,6 +126,7 @@ def merge_chunks(
         out = out * shrink + tl.sum(part * weight[:, None], 0)
         total = total * shrink + tl.sum(weight, 0)
         top = higher
-    whole = tl.where(count > 0, total, 1.0)
-    tl.store(out_ptr + (row * H * G + head) * D + c, (out / whole).to(out_ptr.dtype.element_ty), c < D)
-    tl.store(row_lse_ptr + row * H * G + head, top + tl.log2(whole))
+    let_next(CHAINED)
+    total = tl.where(count > 0, total, 1.0)
+    tl.store(out_ptr + (row * H * G + head) * D + c, (out / total).to(out_ptr.dtype.element_ty), c < D)
+    tl.store(row_lse_ptr + row * H * G + head, top + tl.log2(total))

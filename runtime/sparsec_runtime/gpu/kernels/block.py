@@ -6,12 +6,13 @@ One row of the batch is one token. `width`: hidden channels. Sums are fp32; valu
 import triton
 import triton.language as tl
 
-from .chain import after_previous
+from .chain import after_previous, let_next
 
 @triton.jit
 def begin_step(ids_ptr, pos_ptr, embed_ptr, x_ptr, freq_ptr, cos_ptr, sin_ptr, width, scaling, half, BLOCK: tl.constexpr, HALF: tl.constexpr, CHAINED: tl.constexpr = False):
     """x[row] = embed[ids[row]]; cos, sin [row, half] of the angle pos[row] * freq."""
     after_previous(CHAINED)
+    let_next(CHAINED)
     row = tl.program_id(0)
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     token = tl.load(ids_ptr + row).to(tl.int64)
@@ -27,6 +28,7 @@ def begin_step(ids_ptr, pos_ptr, embed_ptr, x_ptr, freq_ptr, cos_ptr, sin_ptr, w
 def add_rms_norm(x_ptr, delta_ptr, weight_ptr, out_ptr, width, eps, ADD: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False):
     """x += delta (with ADD), in place; out = rms_norm(x) * weight. One program a row."""
     after_previous(CHAINED)
+    let_next(CHAINED)
     row = tl.program_id(0)
     c = tl.arange(0, BLOCK)
     inside = c < width
@@ -45,6 +47,7 @@ def add_rms_norm(x_ptr, delta_ptr, weight_ptr, out_ptr, width, eps, ADD: tl.cons
 def silu_mul(gate_up_ptr, out_ptr, width, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False):
     """out[row, c] = silu(gate[row, c]) * up[row, c]; gate_up [row, 2 * width] holds gate, then up."""
     after_previous(CHAINED)
+    let_next(CHAINED)
     row = tl.program_id(0)
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = c < width
@@ -58,6 +61,7 @@ def silu_mul(gate_up_ptr, out_ptr, width, BLOCK: tl.constexpr, CHAINED: tl.const
 def best_of_part(logits_ptr, best_ptr, id_ptr, vocab, parts, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False):
     """The largest logit of each part of the vocabulary and its id, ties to the lower; a NaN wins, as id -1."""
     after_previous(CHAINED)
+    let_next(CHAINED)
     row, part = tl.program_id(0), tl.program_id(1)
     c = part * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(logits_ptr + row * vocab + c, c < vocab, -float("inf")).to(tl.float32)
@@ -73,6 +77,7 @@ def best_of_part(logits_ptr, best_ptr, id_ptr, vocab, parts, BLOCK: tl.constexpr
 def best_of_row(best_ptr, part_id_ptr, ids_ptr, parts, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False):
     """ids[row]: the best of the row's parts, which feeds the next step; -1 where a logit was no number."""
     after_previous(CHAINED)
+    let_next(CHAINED)
     row = tl.program_id(0)
     part = tl.arange(0, BLOCK)
     best = tl.load(best_ptr + row * parts + part, part < parts, -float("inf"))

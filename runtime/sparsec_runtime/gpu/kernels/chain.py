@@ -13,6 +13,12 @@ def after_previous(CHAINED: tl.constexpr):
     """Before the first read of anything that a kernel of this step writes."""
     if CHAINED:
         gdc_wait()
+
+
+@triton.jit
+def let_next(CHAINED: tl.constexpr):
+    """When most of the work is done: programs of the next kernel take no room from this one's before."""
+    if CHAINED:
         gdc_launch_dependents()
 
 

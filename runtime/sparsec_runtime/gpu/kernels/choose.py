@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .chain import after_previous
+from .chain import after_previous, let_next
 from .attention import lengths_of
 from .write import unit_of
 
@@ -18,6 +18,7 @@ def bound_pages(
 ):  # fmt: skip
     """worth [row, head, page] = over g of sum[c](max(q * low, q * high)), the positive part of q meeting high and the negative low."""
     after_previous(CHAINED)
+    let_next(CHAINED)
     e, lengths = lengths_of(len_ptr, ROWS, EP)
     tiles = (lengths + PAGE * TILE - 1) // (PAGE * TILE)
     ends = tl.cumsum(tiles, 0)
@@ -62,9 +63,10 @@ def ordered(x):
 def best_pages(worth_ptr, len_ptr, count_ptr, pages_ptr, worth_row, pages_row, H: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False):
     """pages [row, head, n]: the count[row] pages of the largest worth in ascending order; program (row, head).
 
-    Exact: the smallest key that is taken is found bit by bit, its ties are taken from the lowest page on.
+    Exact: the smallest key that is taken is found two bits at a time, its ties are taken from the lowest page on.
     """
     after_previous(CHAINED)
+    let_next(CHAINED)
     row, h = tl.program_id(0), tl.program_id(1)
     p = tl.arange(0, BLOCK)
     pages = (tl.load(len_ptr + row) + PAGE - 1) // PAGE
@@ -72,10 +74,12 @@ def best_pages(worth_ptr, len_ptr, count_ptr, pages_ptr, worth_row, pages_row, H
     here = p < pages
     key = tl.where(here, ordered(tl.load(worth_ptr + (row * H + h) * worth_row + p, here, 0.0)), -1)
     least = tl.zeros([], tl.int64)
-    for step in range(32):
-        tried = least + (1 << (31 - step)) * tl.full([], 1, tl.int64)
-        enough = tl.sum((key >= tried).to(tl.int32), 0) >= count
-        least = tl.where(enough, tried, least)
+    for step in range(16):  # two bits a step: three counts, added up in one word
+        unit = tl.full([], 1, tl.int64) << (30 - 2 * step)
+        one, two, three = (key >= least + unit).to(tl.int64), (key >= least + 2 * unit).to(tl.int64), (key >= least + 3 * unit).to(tl.int64)
+        counts = tl.sum(one + (two << 20) + (three << 40), 0)
+        taken_bits = ((counts & 0xFFFFF) >= count).to(tl.int64) + (((counts >> 20) & 0xFFFFF) >= count).to(tl.int64) + ((counts >> 40) >= count).to(tl.int64)
+        least += taken_bits * unit
     above = key > least
     ties = (key == least) & here
     left = count - tl.sum(above.to(tl.int32), 0)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .chain import after_previous
+from .chain import after_previous, let_next
 from .attention import lengths_of
 from .write import unit_of
 
@@ -16,6 +16,7 @@ def add_mass(
 ):  # fmt: skip
     """state [unit, PAGE] += over g of exp2(logits - row_lse); heads are summed in their order, without atomics."""
     after_previous(CHAINED)
+    let_next(CHAINED)
     e, lengths = lengths_of(len_ptr, ENTRIES, EP)
     tiles = (lengths + TILE - 1) // TILE
     ends = tl.cumsum(tiles, 0)

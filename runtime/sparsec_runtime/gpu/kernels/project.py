@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .chain import after_previous, fetch_ahead
+from .chain import after_previous, fetch_ahead, let_next
 
 
 @triton.jit
@@ -28,6 +28,7 @@ def project(
     for start in tl.range(0, DEPTH, BK, num_stages=STAGES):
         x = tl.load(x_at + start, real, 0.0)
         total = tl.dot(x, tl.trans(tl.load(w_at + start)), total)
+    let_next(CHAINED)
     if BIAS:
         total += tl.load(bias_ptr + n).to(tl.float32)[None, :]
     tl.store(out_ptr + m[:, None] * width + n[None, :], total.to(out_ptr.dtype.element_ty), real)

@@ -6,7 +6,7 @@ A unit is one page of one head; `table` names a page by (row, head, index). With
 import triton
 import triton.language as tl
 
-from .chain import after_previous
+from .chain import after_previous, let_next
 
 @triton.jit
 def unit_of(page, h, H: tl.constexpr, PER_HEAD: tl.constexpr):
@@ -47,6 +47,7 @@ def write_rows(
     qkv [row, (HQ + 2H) * D]; q [row, HQ, D]; k, v [unit, PAGE, D]; row_pos, state [unit, PAGE]; low, high [unit, D]: least and greatest K of a page.
     """
     after_previous(CHAINED)
+    let_next(CHAINED)
     row, head = tl.program_id(0), tl.program_id(1)
     c = tl.arange(0, DP)
     x_ptr = qkv_ptr + (row * (HQ + 2 * H) + head) * D
