@@ -71,11 +71,11 @@ def summary(files: int, found: list[Diagnostic]) -> str:
 
 def _check_values(source: Source, model: Mapping[str, int | float] | None, params: Mapping[str, str]) -> None:
     """Also what a compilation with these values would refuse."""
-    from sparsec.graph.values import refuse_unknown
+    from sparsec.graph.values import refuse_wrong
     from sparsec.pipeline import Compilation
 
     compilation = Compilation(source, params, model)
-    refuse_unknown(compilation.checked, dict(params))
+    refuse_wrong(compilation.checked, dict(params), model)
     assert compilation.special is not None, "specialisation gives a checked method or raises"
 
 

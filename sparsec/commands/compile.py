@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _compilation(args: argparse.Namespace):
     from sparsec.dsl.source import SourceError
-    from sparsec.graph.values import refuse_unknown
+    from sparsec.graph.values import refuse_wrong
     from sparsec.model_facts import load_model_facts
     from sparsec.pipeline import Compilation
 
@@ -51,7 +51,7 @@ def _compilation(args: argparse.Namespace):
         compilation = Compilation.load(args.method, given, model, args.target)
     except SourceError as error:
         raise CommandError(str(error)) from error
-    refuse_unknown(compilation.checked, given)
+    refuse_wrong(compilation.checked, given, compilation.model)
     return compilation
 
 

@@ -92,16 +92,16 @@ def _explain(args: argparse.Namespace) -> str:
 
 
 def _compilation(method: str, given: dict[str, str], model):
-    """The compiled front half; a param that the method lacks is refused here, before anything is derived."""
+    """The compiled front half; a param that the method lacks, or a value out of range, is refused here, before anything is derived."""
     from sparsec.dsl.source import SourceError
-    from sparsec.graph.values import refuse_unknown
+    from sparsec.graph.values import refuse_wrong
     from sparsec.pipeline import Compilation
 
     try:
         compilation = Compilation.load(method, given, model)
     except SourceError as error:
         raise CommandError(str(error)) from error
-    refuse_unknown(compilation.checked, given)
+    refuse_wrong(compilation.checked, given, compilation.model)
     return compilation
 
 

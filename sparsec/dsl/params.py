@@ -102,7 +102,7 @@ class ParamTable:
         for name, param in self.params.items():
             if name in given:
                 if param.static or not _is_share(given[name]):
-                    env[name] = self._given(param, given[name], env, None)
+                    env[name] = self._given(param, given[name], env, None, early=True)
             else:
                 try:
                     env[name] = evaluate_default(param, env)
@@ -114,6 +114,26 @@ class ParamTable:
                 found[name] = _written(env[name])
         return found
 
+    def check_given(self, given: Mapping[str, Given], model: Facts | None = None) -> None:
+        """Raise ParamError for what is wrong with values before a request runs: names, units and every range that is known by then.
+
+        A share of the prompt, and ranges that read it or facts of a model that is not named, are checked when a request arrives.
+        """
+        self.check_names(given)
+        env: dict[str, Value] = dict(model or {})
+        for name, param in self.params.items():
+            waits = name in given and not param.static and _is_share(given[name])
+            if waits:
+                read(name, param.unit, param.choices, given[name], param.legal(env))
+            elif name in given:
+                env[name] = self._given(param, given[name], env, None, early=True)
+            else:
+                try:
+                    env[name] = evaluate_default(param, env)
+                except EvaluationError:
+                    continue
+                self._check_range(param, env[name], f"the default, {env[name]}", env, early=True)
+
     def check_names(self, given: Mapping[str, Given]) -> None:
         """Raise ParamError for a name that is no param of this method."""
         for name, value in given.items():
@@ -124,7 +144,10 @@ class ParamTable:
 
     # ---- one param -----------------------------------------------------------------------------
 
-    def _given(self, param: Param, given: Given, env: Mapping[str, Value], prompt_len: int | None) -> Value:
+    def _given(
+        self, param: Param, given: Given, env: Mapping[str, Value], prompt_len: int | None, early: bool = False
+    ) -> Value:
+        """`early`: before a request runs, so that a range may not be known yet."""
         legal = param.legal(env)
         value = read(param.name, param.unit, param.choices, given, legal)
         if isinstance(value, Share):
@@ -132,7 +155,7 @@ class ParamTable:
         layers = env.get("n_layers")
         if isinstance(value, frozenset) and layers is not None and max(value) >= layers:
             raise ParamError(param.name, given, f"layers below {layers}")
-        self._check_range(param, value, str(given), env)
+        self._check_range(param, value, str(given), env, early)
         return value
 
     def _share(self, param: Param, given: Given, share: Share, env: Mapping[str, Value], prompt_len: int | None) -> int:
@@ -157,7 +180,9 @@ class ParamTable:
             reason = f"its default cannot be computed: {error}"
             raise ParamError(param.name, None, f"{param.legal(env)}; {hint}", reason) from None
 
-    def _check_range(self, param: Param, value: Value, given: str, env: Mapping[str, Value]) -> None:
+    def _check_range(
+        self, param: Param, value: Value, given: str, env: Mapping[str, Value], early: bool = False
+    ) -> None:
         if param.unit == "layer_set":
             return  # judged where it was given: a default may name layers that a small model lacks
         bound = param.item.bound
@@ -166,6 +191,8 @@ class ParamTable:
         try:
             good = _inside(bound, value, env)
         except EvaluationError as error:
+            if early and error.missing:
+                return
             raise ParamError(param.name, given, f"a range that can be computed: {error}") from None
         if not good:
             raise ParamError(param.name, given, param.legal(env))

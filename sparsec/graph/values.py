@@ -25,9 +25,9 @@ def static_values(checked: Checked, given: Mapping[str, Given], model: Mapping[s
     return _or_command_error(lambda: ParamTable.of(checked).static_values(given))
 
 
-def refuse_unknown(checked: Checked, given: Mapping[str, Given]) -> None:
-    """A CommandError for a param that the method does not have."""
-    _or_command_error(lambda: ParamTable.of(checked).check_names(given))
+def refuse_wrong(checked: Checked, given: Mapping[str, Given], model: Mapping[str, int | float] | None = None) -> None:
+    """A CommandError for a param that the method does not have, and for a value that no request could be given."""
+    _or_command_error(lambda: ParamTable.of(checked).check_given(given, model))
 
 
 def _or_command_error(action: Callable[[], Result]) -> Result:

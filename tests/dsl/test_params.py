@@ -122,6 +122,25 @@ def test_a_given_value_is_checked_against_given_values_of_earlier_params(table):
         table.resolve({"window": 60, "budget": 20}, MODEL)
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"budget": 0}, "`budget` = 0"), ({"budget": "x"}, "whole number"), ({"budget": 20, "window": "60"}, "1..20"),
+        ({"bugdet": 3}, "did you mean"), ({"width": "30%"}, "share"),
+    ],
+)  # fmt: skip
+def test_values_are_refused_before_a_request_runs_where_their_range_is_known(table, given, says):
+    with pytest.raises(ParamError, match=says):
+        table.check_given(given)
+
+
+def test_what_only_a_request_or_a_model_decides_is_left_to_it(table):
+    table.check_given({"budget": "25%", "window": 60})
+    table.check_given({"filters": "0,99"})
+    with pytest.raises(ParamError, match="layers below"):
+        table.check_given({"filters": "0,99"}, MODEL)
+
+
 def test_a_default_that_needs_a_model_says_so(table):
     with pytest.raises(ParamError, match="name a model"):
         table.resolve({}, None)

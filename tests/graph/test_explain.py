@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparsec.commands import explain, methods
+from sparsec.commands import check, compile, explain, methods
 from sparsec.failures import CommandError
 from sparsec.graph.estimate import Estimator
 from sparsec.graph.values import resolve
@@ -20,7 +20,7 @@ README = Path(__file__).parents[2] / "methods" / "README.md"
 def command(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
     subparsers = parser.add_subparsers()
-    for module in (explain, methods):
+    for module in (check, compile, explain, methods):
         module.add_parser(subparsers).set_defaults(run=module.run)
     args = parser.parse_args(arguments)
     return args.run(args)
@@ -75,6 +75,10 @@ def test_a_drawing_goes_to_a_file(tmp_path, capsys):
         (("explain", "h2o", "--table"), "give it alone", 2),
         (("explain", "h2o", "--param", "budgt=5"), "budgt", 2),
         (("explain", "h2o", "--param", "budget=0", "--model", "tiny-llama"), "budget", 2),
+        (("explain", "h2o", "--param", "budget=0"), "`budget` = 0: it must be tokens in 1", 2),
+        (("explain", "h2o", "--param", "budget=8", "--param", "recent=9"), "`recent` = 9: it must be tokens in 1..8", 2),
+        (("compile", "h2o", "--emit", "plan", "--param", "budget=0"), "`budget` = 0: it must be tokens in 1", 2),
+        (("check", "h2o", "--param", "budget=0"), "`budget` = 0: it must be tokens in 1", 2),
         (("explain", "h2p"), "did you mean `h2o`", 3),
         (("explain", "h2o", "--model", "no-such-model"), "no model 'no-such-model'", 3),
     ],
