@@ -14,6 +14,7 @@ from sparsec.dsl import tree as t
 from sparsec.dsl.context import Context
 from sparsec.dsl.paths import places, references, text_of
 from sparsec.dsl.sizes import size_bound
+from sparsec.dsl.static import provably_leq
 
 _HEADS = {"kv_head", "group"}
 _WIDE = {"kv_width", "hidden_width"}  # a width holds all heads
@@ -69,18 +70,46 @@ def _check_schedule(ctx: Context) -> None:
         if first is not entry:
             message = f"`{name}` is scheduled twice: line {first.span.line} does it already"
             ctx.report("S703", entry, message, "remove one of the two")
+    entry = seen.get("page_size")
+    if entry is not None and not ctx.failed(entry.value):
+        _check_scheduled_size(ctx, entry)
     paged = next((node for node in t.walk(ctx.method) if names_page(ctx, node)), None)
     if paged is not None and ctx.strict:  # a specialised method has its page size as a number
-        _check_page_size(ctx, paged, seen.get("page_size"))
+        _check_page_size(ctx, paged, entry)
+
+
+def _check_scheduled_size(ctx: Context, entry: t.Entry) -> None:
+    """It is compiled in, and it has one place."""
+    param = _page_size_param(ctx)
+    if param is not None:
+        message = f"the page size of this method is a param: line {param.span.line} declares it"
+        ctx.report("S702", entry, message, "remove one of the two: a param where pages change results, `schedule` elsewhere")
+    foreign = next((ref for ref in references(entry.value) if not _is_param(ctx, ref)), None)
+    if foreign is not None:
+        message = f"the page size is compiled in, but `{foreign.name}` is known only when a model runs"
+        ctx.report("S705", entry.value, message, "use a number or a param")
+    elif not provably_leq(t.Int(1), entry.value, ctx):
+        message = f"a page of `{text_of(entry.value, ctx)}` rows is not provably at least 1"
+        ctx.report("S705", entry.value, message, "give a number of rows, e.g. `page_size = 32`")
+
+
+def _is_param(ctx: Context, ref: t.Ref) -> bool:
+    symbol = ctx.symbol_of(ref)
+    return symbol is None or symbol.kind in ("param", "choice_value")
+
+
+def _page_size_param(ctx: Context) -> t.Param | None:
+    return next((param for param in ctx.method.of(t.Param) if param.name.text == "page_size"), None)
 
 
 def _check_page_size(ctx: Context, paged: t.Node, entry: t.Entry | None) -> None:
     """Where pages have a meaning, their size changes results and is a param."""
-    if entry is not None:
+    declared = _page_size_param(ctx) is not None
+    if entry is not None and not declared:
         size = text_of(entry.value, ctx)
         message = f"the page size changes what this method computes (`{text_of(paged, ctx)}` at line {paged.span.line})"
         ctx.report("S702", entry, message, f"remove it here and declare `param page_size: tokens in {{{size}}} = {size}`")
-    elif not any(param.name.text == "page_size" for param in ctx.method.of(t.Param)):
+    elif not declared:
         message = f"`{text_of(paged, ctx)}` depends on the page size, and this method declares none"
         ctx.report("S704", paged, message, "add `param page_size: tokens in {16, 32, 64} = 16`")
 

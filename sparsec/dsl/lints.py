@@ -20,6 +20,7 @@ from sparsec.dsl.visibility import holds_own
 
 _MONOTONE = frozenset({"exp", "sqrt", "log"})
 _ZERO, _ONE = t.Int(0), t.Int(1)
+_OF_HOST_MEMORY = ("cache_policy", "gpu_cache")  # entries of `schedule`
 _CONTEXT = "context"  # the model fact that holds its trained context length
 
 
@@ -28,6 +29,7 @@ def check_lints(ctx: Context) -> None:
     check_unused(ctx)
     _check_context(ctx)
     _check_allowance(ctx)
+    _check_host_memory(ctx)
     _check_attended(ctx)
     for node in t.walk(ctx.method):
         if isinstance(node, t.Reduce) and node.op.text in ("top", "bottom"):
@@ -52,6 +54,16 @@ def _check_allowance(ctx: Context) -> None:
     if entries and next(slow_statements(ctx), None) is None:
         message = "`allow_quadratic` has no effect: no decode hook costs more than attention"
         warn(ctx, "W809", entries[0], message, "remove it, so that a later change is noticed")
+
+
+def _check_host_memory(ctx: Context) -> None:
+    if any(zone.tier is not None and zone.tier.text == "cpu" for zone in ctx.method.of(t.Zone)):
+        return
+    for schedule in ctx.method.of(t.Schedule):
+        for entry in schedule.entries:
+            if entry.name.text in _OF_HOST_MEMORY:
+                message = f"`{entry.name}` has no effect: it is about rows in host memory, and no zone of this method lies there"
+                warn(ctx, "W812", entry, message, "remove it, or put a zone there: `zone NAME at cpu`")
 
 
 def _check_attended(ctx: Context) -> None:

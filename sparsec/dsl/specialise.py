@@ -36,6 +36,7 @@ def _compiled_in(method: t.Method) -> list[t.Node]:
     places: list[t.Node] = [*method.of(t.Zone), *method.of(t.Domain), *method.of(t.Weight), *method.of(t.Layers)]
     places += [node for item in method.items for node in t.walk(item) if isinstance(node, t.Dtype)]
     places += [hook.layers for hook in method.of(t.Hook) if hook.layers is not None]
+    places += [entry.value for schedule in method.of(t.Schedule) for entry in schedule.entries]
     hooks = [_with_plain_widths(hook) for hook in method.of(t.Hook)]
     widths = (node for item in (*method.items, *hooks) for node in t.walk(item) if isinstance(node, t.Keyword))
     return places + [keyword.value for keyword in widths if keyword.name.text == "width"]

@@ -14,6 +14,7 @@ from sparsec.dsl.params import Value
 from sparsec.graph.capacity import Rows, Simulation
 from sparsec.graph.conditions import DECODE, can_fire
 from sparsec.graph.counts import CountRule, read_rules
+from sparsec.graph.facts import scheduled_page_size
 from sparsec.graph.host import HELPERS, Python, compiled
 from sparsec.graph.payload import Payload
 from sparsec.graph.program import Program
@@ -73,7 +74,7 @@ class Estimator:
         self.special, self.params, self.model = special, params, model
         self.program = Program(special)
         self.payload = Payload(self.program, params, model)
-        self.page = int(params.get("page_size", DEFAULT_PAGE))
+        self.page = int(params.get("page_size") or scheduled_page_size(special.method) or DEFAULT_PAGE)
         self.simulation = Simulation(special, params, model.names(), self.page)
 
     def estimate(self, context: int, batch: int, lengths: tuple[int, ...], chunk: int | None) -> Estimate:

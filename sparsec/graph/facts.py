@@ -12,6 +12,7 @@ from hashlib import sha256
 
 from sparsec.dsl import tree as t
 from sparsec.dsl.checked import Checked
+from sparsec.dsl.evaluate import evaluate
 from sparsec.dsl.specialise import StaticValue, static_params
 from sparsec.graph.counts import count_rules, read_rules
 from sparsec.graph.formulas import RowFormula, row_formulas
@@ -132,7 +133,7 @@ def derive(special: Checked, static: Mapping[str, StaticValue] | None = None, or
     program = Program(special)
     counts = count_rules(special)
     newest = ring(program)
-    page_size = static.get("page_size")
+    page_size = static.get("page_size", scheduled_page_size(special.method))
     return Facts(
         method=special.method.name.text,
         doc=special.method.doc,
@@ -155,6 +156,14 @@ def derive(special: Checked, static: Mapping[str, StaticValue] | None = None, or
         params=_params(original or special, program),
         fingerprint=fingerprint(special.method, static),
     )
+
+
+def scheduled_page_size(method: t.Method) -> int | None:
+    """Of a specialised method whose `schedule` sets it."""
+    entries = (entry for schedule in method.of(t.Schedule) for entry in schedule.entries)
+    sizes = [evaluate(entry.value, {}) for entry in entries if entry.name.text == "page_size"]
+    assert all(isinstance(size, int) for size in sizes), "a scheduled page size is compiled in: S705 refuses others"
+    return sizes[0] if sizes else None
 
 
 def fingerprint(method: t.Method, static: Mapping[str, StaticValue], model: Mapping[str, object] | None = None) -> str:

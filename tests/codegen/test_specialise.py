@@ -85,3 +85,14 @@ def test_a_param_behind_the_let_of_a_width_is_compiled_in() -> None:
     assert static_params(method_of(body)) == {"radius"}
     compilation = Compilation(Source("mine.sparse", f"sparse 1\nmethod mine {{\n{body}\n}}\n"), {"radius": 2})
     assert "ops.maxpool(view.K.float().sum(3), score_rows, 5)" in compilation.kernels
+
+
+def test_a_scheduled_page_size_is_the_page_size_and_no_part_of_the_meaning() -> None:
+    body = "param rows: int in {16, 32} = 16\nparam budget: tokens in 1.. = 16\non finish_step when len > budget { evict keep recent(budget) }"
+    text = f"sparse 1\nmethod mine {{\n{body}\nSCHEDULE\n}}\n"
+    plain = Compilation(Source("mine.sparse", text.replace("SCHEDULE", "")))
+    paged = Compilation(Source("mine.sparse", text.replace("SCHEDULE", "schedule { page_size = 2 * rows }")), {"rows": 32})
+    assert static_params(paged.syntax.method) == {"rows"}
+    assert (plain.page_size, paged.page_size) == (16, 64)
+    assert "page_size=64," in paged.manager and "page_size" not in plain.manager
+    assert paged.facts.rows == plain.facts.rows
