@@ -15,6 +15,7 @@ from sparsec.dsl.declarations import check_declarations
 from sparsec.dsl.effects import check_effects
 from sparsec.dsl.lints import check_lints
 from sparsec.dsl.pools import check_pools
+from sparsec.dsl.prompt_rows import check_prompt_rows
 from sparsec.dsl.ranges import check_ranges
 from sparsec.dsl.rules import check_rules
 from sparsec.dsl.scopes import declare
@@ -37,6 +38,7 @@ def analyse(file: t.SparseFile, source: Source, model: ModelFacts | None = None,
     check_pools(ctx)
     check_sets(ctx)
     check_effects(ctx)
+    check_prompt_rows(ctx)
     check_rules(ctx)
     check_cost(ctx)
     if strict and not ctx.errors:

@@ -174,6 +174,8 @@ class Sequence:
         at = self.storage.moment(layer, hook, self._facts)
         if layer in self._prompt_rows:
             at.facts["prompt_rows"] = self._prompt_rows[layer]
+        else:
+            at.facts["prompt_rows"] = 0  # read only beside a condition that rules this step out (S513)
         return replace(at, block=block, selecting=hook.endswith("selection"))
 
     # ---- ensures ---------------------------------------------------------------------------
