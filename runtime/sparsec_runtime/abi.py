@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import ops
 from .attention.observe import QueryBlock
 from .cache import CacheManager
-from .decode_plan import DecodePlan, Mass, PageChoice
+from .decode_plan import DecodePlan, Keep, Mass, PageChoice
 from .layout import Codec, Counts, Layout, StateLayout, SummaryLayout, ZoneLayout
 from .params import ParamSpec
 from .summaries import PageView
@@ -19,6 +19,7 @@ __all__ = [
     "Codec",
     "Counts",
     "DecodePlan",
+    "Keep",
     "Layout",
     "Mass",
     "PageChoice",

@@ -161,7 +161,7 @@ class CacheManager:
         self._residents = {layer: Resident(self.storage, self._active_step(), layer) for layer in range(self.storage.layers)}
 
     def release_step(self, sequences: list[Sequence]) -> None:
-        """Undoes reserve_pages of a step that failed."""
+        """Frees the pages beyond the rows that are counted: of a step that failed, or of rows that a kernel has evicted."""
         for sequence in sequences:
             self._trim(sequence)
 
@@ -195,18 +195,18 @@ class CacheManager:
         self._fire_everywhere(FINISH_STEP)
 
     @torch.no_grad()
-    def commit_step(self, settle_all: Callable[[list[Resident]], None] | None = None) -> None:
-        """Makes the hooks' decisions real, frees the pages that they emptied, and counts the step's rows.
-
-        settle_all: moves the stored rows of all layers; by default one layer after the other, in torch.
-        """
+    def commit_step(self) -> None:
+        """Makes the hooks' decisions real, frees the pages that they emptied, and counts the step's rows."""
         step = self._active_step()
         assert len(self._residents) == self.storage.layers, f"{len(self._residents)} of {self.storage.layers} layers ran"
         residents = [self._residents[layer] for layer in range(self.storage.layers)]
         held = [self._counts_after(residents, row) for row in range(len(step.sequences))]
         for sequence, counts in zip(step.sequences, held):
             self._check_room(sequence, counts)
-        (settle_all or self._settle_each)(residents)
+        for resident in residents:
+            settle(resident)
+            if self.summary_equations and resident.source is not None:
+                refresh(resident, self.summary_equations, np.zeros_like(resident.rows))
         step.store_plain_states()
         for row, (sequence, counts) in enumerate(zip(step.sequences, held)):
             sequence.rows, sequence.zone_rows = counts
@@ -215,12 +215,6 @@ class CacheManager:
                 sequence.prompt_rows = step.prompt_rows[row]
             self._trim(sequence)
         self._end_step()
-
-    def _settle_each(self, residents: list[Resident]) -> None:
-        for resident in residents:
-            settle(resident)
-            if self.summary_equations and resident.source is not None:
-                refresh(resident, self.summary_equations, np.zeros_like(resident.rows))
 
     def rollback_step(self) -> None:
         """Undoes a step that failed: pools, tables and counts are as before begin_step. Does nothing between steps."""

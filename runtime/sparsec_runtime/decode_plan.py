@@ -5,6 +5,7 @@ A hook that matches none of these shapes is named in `reasons`, and the method's
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,11 +37,24 @@ class PageChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Keep:
+    """finish_step: an eviction keeps the `first` and the `newest` rows, and of the others those of the largest `state` (None: no others).
+
+    How many rows stay is what the manager's rows_after says.
+    """
+
+    state: str | None
+    first: Callable[[Mapping[str, object]], int]
+    newest: Callable[[Mapping[str, object]], int]
+
+
+@dataclass(frozen=True, slots=True)
 class DecodePlan:
     """`hooks` are those that the shapes below cover; `moves_rows`: finish_step only evicts or moves, when the host's counts say so."""
 
     hooks: tuple[str, ...] = ()
     mass: Mass | None = None
     pages: PageChoice | None = None
+    keep: Keep | None = None
     moves_rows: bool = False
     reasons: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from sparsec.codegen.emit import WIDTH, Origin, render
+from sparsec.codegen.folding import fold
 from sparsec.codegen.plan import Binding, CodecPlan, CountPlan, LayoutPlan, ParamPlan, Plan
 from sparsec.codegen.skeletons import decode_lines
 
@@ -62,7 +63,7 @@ def _imports(plan: Plan) -> list[str]:
     names |= {"PageView"} if layout.summaries else set()
     decode = " ".join(decode_lines(plan))
     names |= {"DecodePlan"} if decode else set()
-    names |= {name for name in ("Mass", "PageChoice") if f"{name}(" in decode}
+    names |= {name for name in ("Keep", "Mass", "PageChoice") if f"{name}(" in decode}
     names -= set() if plan.bindings else {"View"}
     host = [*_counts(plan.counts), *(str(b.guard) for b in plan.bindings), str(layout.ring)]
     host += [str(text) for p in plan.params for text in (p.low, p.high, p.default)]
@@ -75,9 +76,9 @@ def _guard(binding: Binding) -> GuardFunction:
     text, lines = str(binding.guard), []
     for n, literal in enumerate(dict.fromkeys(re.findall(r"\{[^{}]*\}", text)), start=1):
         name = "layers" if n == 1 else f"layers_{n}"
-        lines += _fold_line(f"{name} = {literal}")
+        lines += fold(f"{name} = {literal}", WIDTH - 8)
         text = text.replace(literal, name)
-    return GuardFunction(binding.function, binding.line, (*lines, *_fold_line(f"return {text}")))
+    return GuardFunction(binding.function, binding.line, (*lines, *fold(f"return {text}", WIDTH - 8)))
 
 
 def _methods(plan: Plan) -> list[HookMethod]:
@@ -151,14 +152,9 @@ def _param(param: ParamPlan) -> list[str]:
     for name, text in (("low", param.low), ("high", param.high)):
         lines += [f"{name}=lambda params, model: {text}"] if text is not None else []
     lines += [f"choices={_tuple(list(param.choices))}"] if param.choices else []
-    lines += _fold_line(f"default=lambda params, model: {param.default}") if len(param.default) < 84 else [_long_default(param.default)]
+    lines += ["\n            ".join(fold(f"default=lambda params, model: {param.default}", WIDTH - 12, bracketed=True))]
     lines = [", ".join(lines)] if sum(len(line) + 2 for line in lines) < WIDTH - 12 else [", ".join(lines[:3]), *lines[3:]]
     return lines + ([_doc_argument(param.doc)] if param.doc else [])
-
-
-def _long_default(text: str) -> str:
-    pieces = _pieces(text, 90)
-    return "default=lambda params, model: (\n" + "".join(f"                {piece}\n" for piece in pieces) + "            )"
 
 
 def _doc_argument(doc: str) -> str:
@@ -186,34 +182,4 @@ def _counts(counts: tuple[CountPlan, ...]) -> list[str]:
         lines.append("return replace(counts, length=length, rows=rows)")
     elif counts:
         lines.append("return replace(counts, rows=rows)")
-    return [piece for line in lines for piece in _fold_line(line)]
-
-
-def _fold_line(line: str) -> list[str]:
-    """A long `if` or assignment in parentheses, broken at its operators."""
-    if len(line) + 8 <= WIDTH:
-        return [line]
-    indent = line[: len(line) - len(line.lstrip())]
-    body, head, tail = line.strip(), "", ""
-    if body.startswith("if ") and body.endswith(":"):
-        head, body, tail = "if ", body[3:-1], ":"
-    elif body.startswith("return "):
-        head, body = "return ", body[7:]
-    elif " = " in body:
-        name, body = body.split(" = ", 1)
-        head = f"{name} = "
-    pieces = _pieces(body, WIDTH - 12 - len(indent))
-    return [f"{indent}{head}(", *(f"{indent}    {piece}" for piece in pieces), f"{indent}){tail}"]
-
-
-def _pieces(text: str, width: int) -> list[str]:
-    """The expression broken after commas and before `and`, `or`, `if`, `else`; elsewhere only where nothing else helps."""
-    pieces = [""]
-    for part in re.split(r"(?<=,) | (?=and |or |if |else )", text):
-        joined = f"{pieces[-1]} {part}".strip()
-        if len(joined) <= width:
-            pieces[-1] = joined
-        else:
-            pieces.append(part)
-    broken = (wrap(piece, width, break_long_words=False, break_on_hyphens=False) for piece in pieces if piece)
-    return [line for lines in broken for line in lines]
+    return [piece for line in lines for piece in fold(line, WIDTH - 8)]

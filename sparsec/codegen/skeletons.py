@@ -115,7 +115,57 @@ def _moves(_plan: Plan, bindings: list[Binding]) -> Found:
             return "only evictions can wait for the end of a step"
         if any(op.name in ("of_queries", "window") for step in binding.steps for _, root in _operands(step) for op in walk(root)):
             return "an eviction that reads queries needs them kept in the graph"
-    return {"moves_rows": "True"}
+    keep = _keep(_effects(bindings))
+    return {"moves_rows": "True"} if keep is None else {"keep": keep, "moves_rows": "True"}
+
+
+def _keep(effects: list[Step]) -> str | None:
+    """The Keep that one eviction is, if it is one; others run the generated hook."""
+    if len(effects) != 1 or not isinstance(effects[0], Evict):
+        return None
+    kept, state = effects[0].keep, "None"
+    if kept.name == "keep":
+        if kept.detail != ("protected", "t", "top", None, "upto") or not _is_state(kept.args[1]) or not _is_all(kept.args[2]):
+            return None
+        state, kept = _quoted(str(kept.args[1].detail[0])), kept.args[0]
+    first, newest = _ends(kept)
+    if first is None or newest is None:
+        return None
+    return f"Keep({state}, first=lambda params: {first}, newest=lambda params: {newest})"
+
+
+def _is_state(op: Op) -> bool:
+    return op.name == "state" and op.axes == ("h", "t")
+
+
+def _is_all(op: Op) -> bool:
+    return op.name == "positional" and op.detail[0] == "all"
+
+
+def _ends(op: Op) -> tuple[str | None, str | None]:
+    """How many first and newest rows a set names, as Python text over params."""
+    if op.name == "map" and op.detail == ("or",):
+        (first, nothing), (no, newest) = (_ends(arg) for arg in op.args)
+        return (first, newest) if nothing == no == "0" else (None, None)
+    if op.name == "positional" and op.detail[0] in ("sink", "recent"):
+        amount = _host_text(op.args[0])
+        return (amount, "0") if op.detail[0] == "sink" else ("0", amount)
+    return None, None
+
+
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//"}
+
+
+def _host_text(op: Op) -> str | None:
+    """A number of params and constants as Python text."""
+    if op.name == "param":
+        return f'params["{op.detail[0]}"]'
+    if op.name == "const":
+        return repr(op.detail[0])
+    if op.name == "map" and op.detail[0] in _SIGNS and len(op.args) == 2:
+        left, right = (_host_text(arg) for arg in op.args)
+        return None if left is None or right is None else f"({left} {_SIGNS[str(op.detail[0])]} {right})"
+    return None
 
 
 _MATCHERS: Mapping[str, Callable[[Plan, list[Binding]], Found]] = {

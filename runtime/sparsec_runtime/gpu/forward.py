@@ -21,9 +21,9 @@ from .kernels.attention import attend_chunks, merge_chunks
 from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
 from .kernels.choose import best_pages, bound_pages
 from .kernels.mass import add_mass
-from .kernels.project import project
+from .kernels.project import project, project_gated
 from .kernels.write import write_rows
-from .tuning import Tuning
+from .tuning import ProjectionTiles, Tuning
 from .weights import LayerWeights
 
 LOG2_E = 1.0 / math.log(2.0)
@@ -70,35 +70,56 @@ class DecodeForward:
 
     def _layer(self, layer: int, delta: Tensor | None, buffers: DecodeBuffers) -> Tensor:
         """delta: what the last layer's MLP adds to the residual, or None before the first; returns this one's."""
-        w, shape = self.weights[layer], self.model.shape
+        w = self.weights[layer]
         self._norm(buffers, delta, w.before_attention)
         self._write(layer, self._project(buffers.normed, w.qkv, w.qkv_bias), buffers)
         if self.chooses[layer]:
             self._choose(layer, buffers)
         self._attend(layer, buffers)
-        self._norm(buffers, self._project(buffers.attended.flatten(1), w.out, w.out_bias), w.before_mlp)
-        gate_up = self._project(buffers.normed, w.gate_up, None)
-        silu_mul[(buffers.rows, triton.cdiv(shape.intermediate, 1024))](gate_up, buffers.active, shape.intermediate, BLOCK=1024, **self.chain)
-        return self._project(buffers.active, w.down, None)
+        self._norm(buffers, self._project_to_residual(buffers.attended.flatten(1), w.out, w.out_bias), w.before_mlp)
+        self._gate(buffers, w.gate_up)
+        return self._project_to_residual(buffers.active, w.down, None)
+
+    def _gate(self, buffers: DecodeBuffers, gate_up: Tensor) -> None:
+        """buffers.active = silu(gate) * up of the normed rows."""
+        width = self.model.shape.intermediate
+        tiles = self.tuning.tiles_of(gate_up, buffers.rows)
+        if tiles is None:
+            both = F.linear(buffers.normed, gate_up)
+            silu_mul[(buffers.rows, triton.cdiv(width, 1024))](both, buffers.active, width, BLOCK=1024, **self.chain)
+            return
+        project_gated[(width // tiles.outputs,)](
+            buffers.normed, gate_up, buffers.active, buffers.rows, width, DEPTH=gate_up.shape[1], BM=max(16, _pow2(buffers.rows)),
+            BN=tiles.outputs, BK=tiles.depth, STAGES=tiles.stages, num_warps=tiles.warps, **self.chain,
+        )  # fmt: skip
 
     def _project(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """x [row, depth] times weight [width, depth], transposed: by our kernel where it was measured to be faster, else by the library."""
+        tiles = self.tuning.tiles_of(weight, x.shape[0])
+        return F.linear(x, weight, bias) if tiles is None else self._launch(x, weight, bias, tiles, 1, x.dtype)[0]
+
+    def _project_to_residual(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The same as [split, row, width] fp32, for `_norm` to add up; [1, row, width] by the library."""
+        tiles = self.tuning.tiles_of(weight, x.shape[0])
+        if tiles is None or bias is not None:
+            return F.linear(x, weight, bias)[None]
+        return self._launch(x, weight, None, tiles, tiles.splits, torch.float32)
+
+    def _launch(self, x: Tensor, weight: Tensor, bias: Tensor | None, tiles: ProjectionTiles, splits: int, dtype: torch.dtype) -> Tensor:
         rows, (width, depth) = x.shape[0], weight.shape
-        tiles = self.tuning.tiles_of(width, depth, rows, x.dtype)
-        if tiles is None:
-            return F.linear(x, weight, bias)
-        out = torch.empty((rows, width), dtype=x.dtype, device=x.device)
-        project[(width // tiles.outputs,)](
+        out = torch.empty((splits, rows, width), dtype=dtype, device=x.device)
+        project[(width // tiles.outputs, splits)](
             x, weight, weight if bias is None else bias, out, rows, width, DEPTH=depth, BM=max(16, _pow2(rows)), BN=tiles.outputs, BK=tiles.depth,
-            BIAS=bias is not None, STAGES=tiles.stages, AHEAD=tiles.ahead if self.chain else 0, num_warps=tiles.warps, **self.chain,
+            SPLITS=splits, BIAS=bias is not None, STAGES=tiles.stages, num_warps=tiles.warps, **self.chain,
         )  # fmt: skip
         return out
 
     def _norm(self, buffers: DecodeBuffers, delta: Tensor | None, weight: Tensor) -> None:
+        """delta [split, row, width] joins the residual."""
         width = self.model.shape.hidden
         add_rms_norm[(buffers.rows,)](
-            buffers.x, buffers.x if delta is None else delta, weight, buffers.normed, width, self.model.shape.rms_eps,
-            ADD=delta is not None, BLOCK=_pow2(width), num_warps=8, **self.chain,
+            buffers.x, buffers.x if delta is None else delta, weight, buffers.normed, width, self.model.shape.rms_eps, buffers.rows,
+            SPLITS=0 if delta is None else delta.shape[0], BLOCK=_pow2(width), num_warps=8, **self.chain,
         )  # fmt: skip
 
     def _write(self, layer: int, qkv: Tensor, buffers: DecodeBuffers) -> None:
@@ -159,11 +180,11 @@ class DecodeForward:
         )  # fmt: skip
         merge_chunks[(buffers.rows, shape.q_heads)](
             buffers.part, buffers.part_lse, held, buffers.attended, buffers.row_lse,
-            **common, H=shape.kv_heads, G=shape.group, D=shape.head_dim, DP=_pow2(shape.head_dim), CHUNK=size.chunk, TILE=32, num_warps=4, **self.chain,
+            **common, H=shape.kv_heads, G=shape.group, D=shape.head_dim, DP=_pow2(shape.head_dim), CHUNK=size.chunk, TILE=64 if buffers.ids.is_cuda else 32, num_warps=4, **self.chain,
         )  # fmt: skip
         if mass is not None:
             state, _ = self._state(layer)
-            add_mass[(4 * tuning.multiprocessors,)](
+            add_mass[(8 * tuning.multiprocessors,)](
                 buffers.logits, buffers.row_lse, table, held, state, per_row, table_row, table_head,
                 **common, H=shape.kv_heads, G=shape.group, PAGE=storage.page_size, TILE=512, PER_HEAD=storage.ragged_heads,
                 OVER_G=mass.over_group, num_warps=4, **self.chain,

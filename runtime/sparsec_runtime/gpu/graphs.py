@@ -20,8 +20,8 @@ from ..planning import zones_after
 from ..sequence import Sequence
 from ..step import StepBatch
 from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, HEADER, NEWEST_PAGES, POSITION, DecodeBuffers
-from .compact import compact_rows
 from .eligible import model_reasons, reasons_against_graph
+from .evict import evict_rows, evicts_on_device
 from .forward import DecodeForward
 from .tuning import tuning_of
 from .weights import fused_weights
@@ -99,18 +99,13 @@ class DecodeGraphs:
 
     def commit_step(self) -> None:
         """Counts the step's rows; where the host's counts say that rows go, the generated hooks move them."""
-        batch, sequences = self._batch, self._sequences
-        assert batch is not None, "no step has begun"
-        if self._finishes and any(self._is_due(sequence, row) for row, sequence in enumerate(sequences)):
-            self.manager.resume_step(batch, sequences)
-            self.manager.finish()
-            self.manager.commit_step(compact_rows)
+        assert self._batch is not None, "no step has begun"
+        after = [self._rows_after(sequence, row) for row, sequence in enumerate(self._sequences)]
+        if any((rows != sequence.rows + 1).any() for rows, sequence in zip(after, self._sequences)):
+            self._evict(self._batch, self._sequences, after)
             self.bulk_steps += 1
         else:
-            for sequence in sequences:
-                sequence.rows = sequence.rows + 1
-                sequence.zone_rows = dict.fromkeys(sequence.zone_rows, sequence.rows)
-                sequence.length += 1
+            _count(self._sequences, after)
         self._batch, self._sequences = None, []
 
     def rollback_step(self) -> None:
@@ -123,11 +118,24 @@ class DecodeGraphs:
 
     # ---- what the host tells the device ----------------------------------------------------------
 
-    def _is_due(self, sequence: Sequence, row: int) -> bool:
-        """Whether finish_step changes the sequence's counts."""
+    def _rows_after(self, sequence: Sequence, row: int) -> np.ndarray:
+        """Rows [layer, kv_head] after finish_step."""
+        if not self._finishes:
+            return sequence.rows + 1
         assert self._batch is not None
-        after = zones_after(self.manager, sequence, self._batch, row)
-        return any((after[key] != held + 1).any() for key, held in sequence.zone_rows.items())
+        return zones_after(self.manager, sequence, self._batch, row)[self.manager.storage.newest_zone, "K"]
+
+    def _evict(self, batch: StepBatch, sequences: list[Sequence], after: list[np.ndarray]) -> None:
+        storage, keep = self.manager.storage, self.manager.DECODE.keep
+        if keep is not None and evicts_on_device(storage, keep, max(int(sequence.rows.max()) for sequence in sequences) + 1):
+            table = self._bucket_of(len(sequences)).buffers.table
+            evict_rows(storage, keep, table, sequences, [int(rows[0, 0]) for rows in after])
+            _count(sequences, after)
+            self.manager.release_step(sequences)  # the pages behind the rows that stay
+            return
+        self.manager.resume_step(batch, sequences)
+        self.manager.finish()
+        self.manager.commit_step()
 
     def _mirror_tables(self, bucket: _Bucket) -> None:
         """Sends the entries of the tables that differ from what the device has."""
@@ -209,3 +217,10 @@ class DecodeGraphs:
         with torch.cuda.graph(bucket.graph, pool=self._memory):
             bucket.logits = forward(buffers)
         return bucket
+
+
+def _count(sequences: list[Sequence], after: list[np.ndarray]) -> None:
+    """The step's token is computed, and these rows [layer, kv_head] are held in the only zone."""
+    for sequence, rows in zip(sequences, after):
+        sequence.rows, sequence.zone_rows = rows, dict.fromkeys(sequence.zone_rows, rows)
+        sequence.length += 1

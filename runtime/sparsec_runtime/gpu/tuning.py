@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +22,13 @@ class AttentionSizes:
 
 @dataclass(frozen=True, slots=True)
 class ProjectionTiles:
-    """outputs: of one program; depth: channels per step; ahead: channels that are fetched while the kernel before still runs."""
+    """outputs: of one program; depth: channels per step; splits: of the depth, where the next norm can add them up."""
 
     outputs: int
     depth: int
     stages: int
     warps: int
-    ahead: int = 0
+    splits: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +37,22 @@ class Tuning:
 
     multiprocessors: int
     whole: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=4, stages=2, programs=4)
-    picked: AttentionSizes = AttentionSizes(chunk=512, tile=64, warps=2, stages=2, programs=4)
+    picked: AttentionSizes = AttentionSizes(chunk=512, tile=64, warps=2, stages=3, programs=4)
     chained: bool = False  # slower than not, as measured so far
     max_rows: int = 16
     projections: Mapping[tuple[int, int], ProjectionTiles] = field(default_factory=dict)
 
-    def tiles_of(self, width: int, depth: int, rows: int, dtype: torch.dtype) -> ProjectionTiles | None:
+    def tiles_of(self, weight: Tensor, rows: int) -> ProjectionTiles | None:
         """None: the vendor's library is as fast, or was not measured."""
-        return self.projections.get((width, depth)) if rows <= self.max_rows and dtype.itemsize == 2 else None
+        return self.projections.get(tuple(weight.shape)) if rows <= self.max_rows and weight.element_size() == 2 else None
 
 
 _INTERPRETER = AttentionSizes(chunk=32, tile=16, warps=4, stages=1, programs=1)
 _HOPPER = {  # benchmarks/kernels.py tiles, up to 16 rows
-    (6144, 4096): ProjectionTiles(64, 256, 4, 4, ahead=1024),
-    (4096, 4096): ProjectionTiles(32, 256, 4, 4, ahead=1024),
-    (28672, 4096): ProjectionTiles(32, 128, 3, 4, ahead=256),
-    (4096, 14336): ProjectionTiles(32, 256, 4, 4, ahead=1024),
+    (6144, 4096): ProjectionTiles(64, 256, 4, 4),
+    (4096, 4096): ProjectionTiles(32, 256, 4, 4, splits=2),
+    (28672, 4096): ProjectionTiles(32, 128, 3, 4),
+    (4096, 14336): ProjectionTiles(32, 256, 4, 4, splits=2),
 }
 
 

@@ -25,17 +25,21 @@ def begin_step(ids_ptr, pos_ptr, embed_ptr, x_ptr, freq_ptr, cos_ptr, sin_ptr, w
 
 
 @triton.jit
-def add_rms_norm(x_ptr, delta_ptr, weight_ptr, out_ptr, width, eps, ADD: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False):
-    """x += delta (with ADD), in place; out = rms_norm(x) * weight. One program a row."""
+def add_rms_norm(
+    x_ptr, delta_ptr, weight_ptr, out_ptr, width, eps, rows, SPLITS: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False
+):
+    """x += the sum of delta [split, row, width], in place; out = rms_norm(x) * weight. One program a row; SPLITS 0: nothing is added."""
     after_previous(CHAINED)
     let_next(CHAINED)
     row = tl.program_id(0)
     c = tl.arange(0, BLOCK)
     inside = c < width
     x = tl.load(x_ptr + row * width + c, inside, 0.0)
-    if ADD:
-        delta = tl.load(delta_ptr + row * width + c, inside, 0.0)
-        x = (x.to(tl.float32) + delta.to(tl.float32)).to(x_ptr.dtype.element_ty)
+    if SPLITS > 0:
+        delta = tl.load(delta_ptr + row * width + c, inside, 0.0).to(tl.float32)
+        for split in tl.static_range(1, SPLITS):
+            delta += tl.load(delta_ptr + (split * rows + row) * width + c, inside, 0.0).to(tl.float32)
+        x = (x.to(tl.float32) + delta.to(x_ptr.dtype.element_ty).to(tl.float32)).to(x_ptr.dtype.element_ty)
         tl.store(x_ptr + row * width + c, x, inside)
     wide = x.to(tl.float32)
     normed = (wide * tl.rsqrt(tl.sum(wide * wide, 0) / width + eps)).to(x_ptr.dtype.element_ty)

@@ -20,10 +20,3 @@ def let_next(CHAINED: tl.constexpr):
     """When most of the work is done: programs of the next kernel take no room from this one's before."""
     if CHAINED:
         gdc_launch_dependents()
-
-
-@triton.jit
-def fetch_ahead(at, CHAINED: tl.constexpr):
-    """Lines [...] of weights into the L2 cache while earlier kernels still run."""
-    if CHAINED:
-        tl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [at.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1)

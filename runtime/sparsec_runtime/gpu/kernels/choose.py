@@ -60,10 +60,23 @@ def ordered(x):
 
 
 @triton.jit
+def least_of_best(key, count):
+    """The largest key that `count` entries reach, found two bits at a time: three counts, added up in one word. Keys lie in 0..2^32 - 1, or are -1."""
+    least = tl.zeros([], tl.int64)
+    for step in range(16):
+        unit = tl.full([], 1, tl.int64) << (30 - 2 * step)
+        one, two, three = (key >= least + unit).to(tl.int64), (key >= least + 2 * unit).to(tl.int64), (key >= least + 3 * unit).to(tl.int64)
+        counts = tl.sum(one + (two << 20) + (three << 40), 0)
+        digit = ((counts & 0xFFFFF) >= count).to(tl.int64) + (((counts >> 20) & 0xFFFFF) >= count).to(tl.int64) + ((counts >> 40) >= count).to(tl.int64)
+        least += digit * unit
+    return least
+
+
+@triton.jit
 def best_pages(worth_ptr, len_ptr, count_ptr, pages_ptr, worth_row, pages_row, H: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False):
     """pages [row, head, n]: the count[row] pages of the largest worth in ascending order; program (row, head).
 
-    Exact: the smallest key that is taken is found two bits at a time, its ties are taken from the lowest page on.
+    Exact: of the pages that tie for the last place the lowest are taken.
     """
     after_previous(CHAINED)
     let_next(CHAINED)
@@ -73,13 +86,7 @@ def best_pages(worth_ptr, len_ptr, count_ptr, pages_ptr, worth_row, pages_row, H
     count = tl.load(count_ptr + row)
     here = p < pages
     key = tl.where(here, ordered(tl.load(worth_ptr + (row * H + h) * worth_row + p, here, 0.0)), -1)
-    least = tl.zeros([], tl.int64)
-    for step in range(16):  # two bits a step: three counts, added up in one word
-        unit = tl.full([], 1, tl.int64) << (30 - 2 * step)
-        one, two, three = (key >= least + unit).to(tl.int64), (key >= least + 2 * unit).to(tl.int64), (key >= least + 3 * unit).to(tl.int64)
-        counts = tl.sum(one + (two << 20) + (three << 40), 0)
-        taken_bits = ((counts & 0xFFFFF) >= count).to(tl.int64) + (((counts >> 20) & 0xFFFFF) >= count).to(tl.int64) + ((counts >> 40) >= count).to(tl.int64)
-        least += taken_bits * unit
+    least = least_of_best(key, count)
     above = key > least
     ties = (key == least) & here
     left = count - tl.sum(above.to(tl.int32), 0)

@@ -1,0 +1,66 @@
+"""Bulk eviction between two steps, every layer, row and head at once: which rows stay, and their move to the front of their pages, in place."""
+
+import triton
+import triton.language as tl
+
+from .choose import least_of_best, ordered
+from .write import unit_of
+
+
+@triton.jit
+def rows_that_stay(
+    state_ptr, table_ptr, held_ptr, kept_ptr, first_ptr, newest_ptr, source_ptr, state_layer, table_row, source_layer, source_place,
+    H: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, RANKED: tl.constexpr,
+):  # fmt: skip
+    """source [layer, place, n]: the kept[row] rows that stay, ascending: the first, the newest, and of the others those of the largest state, ties to the older.
+
+    Program (place = row * H + head, layer); tables are shared by layers and heads; state [layer, unit, PAGE].
+    """
+    place, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    row, h = place // H, place % H
+    t = tl.arange(0, BLOCK)
+    held, kept = tl.load(held_ptr + row), tl.load(kept_ptr + row)
+    here = t < held
+    taken = here & ((t < tl.load(first_ptr + row)) | (t >= held - tl.load(newest_ptr + row)))
+    if RANKED:
+        page = tl.load(table_ptr + row * table_row + t // PAGE, here, 0)
+        x = tl.load(state_ptr + layer * state_layer + unit_of(page, h, H, False) * PAGE + t % PAGE, here, 0.0) + 0.0
+        left = here & (taken == 0)
+        key = tl.where(left, tl.where(x == x, ordered(x), 0), -1)  # what is no number comes last
+        count = kept - tl.sum(taken.to(tl.int32), 0)
+        least = least_of_best(key, count)
+        ties = (key == least) & left
+        above = (key > least) & left
+        missing = count - tl.sum(above.to(tl.int32), 0)
+        taken = taken | above | (ties & (tl.cumsum(ties.to(tl.int32), 0) <= missing))
+    at = tl.cumsum(taken.to(tl.int32), 0) - 1
+    tl.store(source_ptr + layer * source_layer + place * source_place + at, t, taken)
+
+
+@triton.jit
+def move_rows(
+    data_ptr, table_ptr, source_ptr, kept_ptr, data_layer, table_row, source_layer, source_place,
+    H: tl.constexpr, PAGE: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Row n of a place becomes what row source[n] was; data [layer, unit, PAGE, WIDTH].
+
+    Sources ascend, so none lies below its target. All loads of a tile are done before its stores, and later tiles read what none has written.
+    """
+    place, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    row, h = place // H, place % H
+    t, c = tl.arange(0, TILE), tl.arange(0, PADDED)
+    table_ptr += row * table_row
+    source_ptr += layer * source_layer + place * source_place
+    data_ptr += layer * data_layer
+    kept = tl.load(kept_ptr + row)
+    for start in range(0, kept, TILE):
+        to = start + t
+        here = to < kept
+        of = tl.load(source_ptr + to, here, 0)
+        if tl.max(tl.where(here, of - to, 0), 0) > 0:
+            read = unit_of(tl.load(table_ptr + of // PAGE, here, 0), h, H, False) * PAGE + of % PAGE
+            write = unit_of(tl.load(table_ptr + to // PAGE, here, 0), h, H, False) * PAGE + to % PAGE
+            inside = here[:, None] & (c < WIDTH)[None, :]
+            moved = tl.load(data_ptr + read[:, None] * WIDTH + c[None, :], inside, 0)
+            tl.debug_barrier()
+            tl.store(data_ptr + write[:, None] * WIDTH + c[None, :], moved, inside)
