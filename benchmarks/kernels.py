@@ -57,9 +57,9 @@ def attention(rows: int, tokens: int, picked: int, sweep: list[tuple[int, int, i
         def run() -> None:
             for layer in range(layers):
                 attend_chunks[(min(items, programs * 132),)](
-                    q, k[layer], v[layer], table, held, chosen, part, part_lse, part, 0.1275, table.stride(0), 0, chosen.stride(0), chosen.stride(1), 0,
+                    q, k[layer], v[layer], table, held, chosen, part, part_lse, part, part, part, 0.1275, table.stride(0), 0, chosen.stride(0), chosen.stride(1), 0,
                     ENTRIES=rows, EP=ep, H=H, G=G, GP=16, D=D, DP=D, PAGE=PAGE, CHUNK=chunk, TILE=tile, RAGGED=False, PER_HEAD=False,
-                    PICKED=picked > 0, LOGITS=False, STAGES=stages, EXACT=False, num_warps=warps,
+                    PICKED=picked > 0, LOGITS=False, RANKED=False, STAGES=stages, EXACT=False, num_warps=warps,
                 )  # fmt: skip
                 merge_chunks[(rows, H * G)](
                     part, part_lse, held, out, lse, ENTRIES=rows, EP=ep, H=H, G=G, D=D, DP=D, CHUNK=chunk, TILE=32, RAGGED=False, num_warps=4
@@ -91,24 +91,24 @@ def projection_tiles() -> None:
         weights = [torch.randn(n, k, device="cuda", dtype=torch.bfloat16) / 64 for _ in range(max(2, int(1.5e9 // (n * k * 2))))]
         for m in (8, 22, 64):
             x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
-            out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+            out = torch.empty(8, m, n, device="cuda")
             bm = max(16, 1 << (m - 1).bit_length())
             found = []
-            for bn, bk, stages, warps in itertools.product((16, 32, 64), (128, 256), (3, 4, 6), (4, 8)):
-                if (bn + bm) * bk * 2 * stages > 220_000 or bn == 64 and name in ("out", "down"):
+            for bn, bk, stages, warps, splits in itertools.product((16, 32, 64), (128, 256), (3, 4, 6), (4, 8), (1, 2, 4)):
+                if (bn + bm) * bk * 2 * stages > 220_000 or (splits > 1) != (name in ("out", "down")) or k // splits % bk:
                     continue
 
-                def run(bn=bn, bk=bk, stages=stages, warps=warps) -> None:
+                def run(bn=bn, bk=bk, stages=stages, warps=warps, splits=splits) -> None:
                     for w in weights:
-                        project[(n // bn,)](x, w, w, out, m, n, DEPTH=k, BM=bm, BN=bn, BK=bk, BIAS=False, STAGES=stages, num_warps=warps)
+                        project[(n // bn, splits)](x, w, w, out, m, n, DEPTH=k, BM=bm, BN=bn, BK=bk, SPLITS=splits, BIAS=False, STAGES=stages, num_warps=warps)
 
                 try:
                     us = timed(run, 5) / len(weights) * 1e3
                 except RuntimeError as error:
                     print("skipped", bn, bk, stages, warps, str(error)[:60])
                     continue
-                error = ((out.float() - F.linear(x, weights[-1]).float()).norm() / out.float().norm()).item()
-                found.append((round(us, 2), round(n * k * 2 / us / 1e6, 2), (bn, bk, stages, warps), round(error, 5)))
+                error = ((out[:splits].sum(0) - F.linear(x, weights[-1]).float()).norm() / out[:splits].sum(0).norm()).item()
+                found.append((round(us, 2), round(n * k * 2 / us / 1e6, 2), (bn, bk, stages, warps, splits), round(error, 5)))
             print(name, m, json.dumps(sorted(found)[:3]), flush=True)
 
 

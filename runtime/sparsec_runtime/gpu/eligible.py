@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..cache import CacheManager
 from ..hooks import AFTER_ATTENTION, BEFORE_ATTENTION, FINISH_STEP, bound_hooks
+from ..models.loading import LoadedModel
 
 DECODE_HOOKS = (*BEFORE_ATTENTION["decode"], *AFTER_ATTENTION["decode"], FINISH_STEP)
 
@@ -16,8 +17,8 @@ def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
     reasons += [f"{hook} matches no kernel skeleton" for hook in DECODE_HOOKS if hook in bound and hook not in plan.hooks and not plan.reasons]
     if len(layout.zones) > 1 or not layout.zones[0].raw:
         reasons.append("rows lie in several zones, or in a codec: no kernel reads them yet")
-    if layout.position != "logical":
-        reasons.append("K is rotated at its rank when it is read: no kernel does that yet")
+    if layout.position == "rank" and (layout.scope != "shared" or plan.pages is not None):
+        reasons.append("K turns at its rank while counts differ or pages are chosen: no kernel does that yet")
     known = {plan.mass.state} if plan.mass is not None else set()
     reasons += [f"state '{state.name}' is kept by no kernel" for state in layout.states if state.name not in known]
     bounds = {plan.pages.low, plan.pages.high} if plan.pages is not None else set()
@@ -25,7 +26,12 @@ def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def model_reasons(activation: str, rope_style: str) -> tuple[str, ...]:
+def model_reasons(method: type[CacheManager], model: LoadedModel) -> tuple[str, ...]:
     """What a model has that the kernels do not do."""
+    activation, rope, head_dim = model.module.config.hidden_act, model.rope, model.shape.head_dim
     reasons = [] if activation == "silu" else [f"the MLP's activation is {activation}, not silu"]
-    return (*reasons, *([] if rope_style == "half-split" else ["RoPE pairs interleaved channels"]))
+    if rope.style != "half-split":
+        reasons.append("RoPE pairs interleaved channels")
+    if method.LAYOUT.position == "rank" and (rope.dim != head_dim or head_dim & (head_dim - 1)):
+        reasons.append(f"RoPE at ranks turns {rope.dim} of {head_dim} channels: the kernel turns all of a power of two")
+    return tuple(reasons)

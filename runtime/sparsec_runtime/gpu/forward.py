@@ -44,6 +44,7 @@ class DecodeForward:
     chooses: tuple[bool, ...]  # layers that attend to chosen pages only
     weighs: tuple[bool, ...]  # layers whose mass is added
     tuning: Tuning
+    angles: tuple[Tensor, Tensor] | None  # cos and sin of ranks [rank, channel / 2], where K turns when it is read
 
     @property
     def chain(self) -> dict[str, bool]:
@@ -136,7 +137,7 @@ class DecodeForward:
             keys if bounds is None else bounds[0], keys if bounds is None else bounds[1],
             initial, storage.rope.dim // 2, shape.rms_eps, table_row, table_head, shape.kv_heads if ragged else 1, 1 if ragged else 0,
             HQ=shape.q_heads, H=shape.kv_heads, D=shape.head_dim, DP=_pow2(shape.head_dim), PAGE=storage.page_size, PER_HEAD=ragged,
-            NORM=w.q_norm is not None, TURN_KEYS=storage.layout.position == "logical", POSITIONS=storage.positions is not None,
+            NORM=w.q_norm is not None, TURN=storage.layout.position == "logical", POSITIONS=storage.positions is not None,
             STATE=state is not None, BOUNDS=bounds is not None, num_warps=1, **self.chain,
         )  # fmt: skip
 
@@ -173,10 +174,10 @@ class DecodeForward:
         entries = held.shape[0]
         common = {"ENTRIES": entries, "EP": _pow2(entries), "RAGGED": storage.ragged_heads}
         attend_chunks[(min(buffers.part.shape[0], size.programs * tuning.multiprocessors),)](
-            buffers.q, *self._pools(layer), table, held, pages, buffers.part, buffers.part_lse, logits,
+            buffers.q, *self._pools(layer), table, held, pages, buffers.part, buffers.part_lse, logits, *(self.angles or (buffers.cos, buffers.sin)),
             float(shape.scale) * LOG2_E, table_row, table_head, pages.stride(0), pages.stride(1), per_row,
             **common, **self._heads(), PAGE=storage.page_size, CHUNK=size.chunk, TILE=size.tile, PER_HEAD=storage.ragged_heads, PICKED=picked,
-            LOGITS=mass is not None, STAGES=size.stages, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
+            LOGITS=mass is not None, RANKED=self.angles is not None, STAGES=size.stages, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
         )  # fmt: skip
         merge_chunks[(buffers.rows, shape.q_heads)](
             buffers.part, buffers.part_lse, held, buffers.attended, buffers.row_lse,

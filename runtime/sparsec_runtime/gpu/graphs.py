@@ -47,7 +47,7 @@ class DecodeGraphs:
     """tokens: rows that one request can hold in a layer, at most."""
 
     def __init__(self, model: LoadedModel, manager: CacheManager, pool_tokens: int, tokens: int | None = None) -> None:
-        reasons = reasons_against_graph(type(manager)) + model_reasons(model.module.config.hidden_act, model.rope.style)
+        reasons = reasons_against_graph(type(manager)) + model_reasons(type(manager), model)
         if reasons:
             raise CannotCapture("; ".join(reasons))
         self.manager, self.model, self.pool_tokens = manager, model, pool_tokens
@@ -57,7 +57,7 @@ class DecodeGraphs:
             model, fused_weights(model), storage, plan,
             chooses=tuple(plan.pages is not None and manager.fires("build_decode_selection", layer) for layer in layers),
             weighs=tuple(plan.mass is not None and manager.fires("after_decode_attention", layer) for layer in layers),
-            tuning=tuning_of(storage.device),
+            tuning=tuning_of(storage.device), angles=self._angles() if manager.LAYOUT.position == "rank" else None,
         )  # fmt: skip
         self._finishes = FINISH_STEP in bound_hooks(type(manager))
         self._buckets: dict[int, _Bucket] = {}
@@ -65,6 +65,12 @@ class DecodeGraphs:
         self._batch: StepBatch | None = None
         self._sequences: list[Sequence] = []
         self.bulk_steps = 0  # steps after which rows were evicted
+
+    def _angles(self) -> tuple[Tensor, Tensor]:
+        rope = self.manager.storage.rope
+        cos, sin = rope.cos_sin(torch.arange(self.tokens + 64, device=self.manager.device))
+        half = rope.dim // 2
+        return cos[:, :half].contiguous(), sin[:, :half].contiguous()
 
     # ---- one step ------------------------------------------------------------------------------
 

@@ -27,16 +27,27 @@ def chunk_sizes(lengths, CHUNK: tl.constexpr):
 
 
 @triton.jit
+def product(a, b, EXACT: tl.constexpr):
+    """a [m, d] times b [n, d], transposed, fp32; EXACT: fp32 inputs are not rounded to tf32."""
+    if EXACT:
+        return tl.dot(a, tl.trans(b), input_precision="ieee")
+    else:
+        return tl.dot(a, tl.trans(b))
+
+
+@triton.jit
 def attend_chunks(
-    q_ptr, k_ptr, v_ptr, table_ptr, len_ptr, pages_ptr, part_ptr, lse_ptr, logits_ptr,
+    q_ptr, k_ptr, v_ptr, table_ptr, len_ptr, pages_ptr, part_ptr, lse_ptr, logits_ptr, cos_ptr, sin_ptr,
     scale2, table_row, table_head, pages_row, pages_head, logits_row,
     ENTRIES: tl.constexpr, EP: tl.constexpr, H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     PAGE: tl.constexpr, CHUNK: tl.constexpr, TILE: tl.constexpr, RAGGED: tl.constexpr, PER_HEAD: tl.constexpr, PICKED: tl.constexpr,
-    LOGITS: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, CHAINED: tl.constexpr = False,
+    LOGITS: tl.constexpr, RANKED: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """part [item, G, D] fp32: the chunk's normalised output; lse [item, G] base 2; logits [row, H * G, token] if LOGITS.
 
     PICKED: len counts the tokens of the pages listed in pages [row, head, index] (index of a page in the row's table).
+    RANKED: q and K are as before RoPE, and turn by their rank among the row's rows; cos, sin [rank, D / 2]. A tile's keys turn by their place in the
+    tile and q by what is left, so that the keys' angles are loaded once.
     """
     after_previous(CHAINED)
     e, lengths = lengths_of(len_ptr, ENTRIES, EP)
@@ -46,6 +57,11 @@ def attend_chunks(
     heads: tl.constexpr = 1 if RAGGED else H
     items = (all_whole + tl.sum(rests, 0)) * heads
     g, c, t = tl.arange(0, GP), tl.arange(0, DP), tl.arange(0, TILE)
+    half: tl.constexpr = DP // 2
+    pair = tl.arange(0, half)
+    if RANKED:
+        k_cos = tl.load(cos_ptr + t[:, None] * half + pair[None, :])
+        k_sin = tl.load(sin_ptr + t[:, None] * half + pair[None, :])
     for item in range(tl.program_id(0), items, tl.num_programs(0)):
         place = item // heads
         is_rest = place >= all_whole
@@ -55,7 +71,12 @@ def attend_chunks(
         length, size = tl.sum(tl.where(mine, lengths, 0), 0), tl.sum(tl.where(mine, sizes, 0), 0)
         row = entry // H if RAGGED else entry
         h = entry % H if RAGGED else item % heads
-        q = tl.load(q_ptr + (row * H * G + h * G + g)[:, None] * D + c[None, :], (g < G)[:, None] & (c < D)[None, :], 0.0)
+        q_at = q_ptr + (row * H * G + h * G + g)[:, None] * D
+        if RANKED:
+            q_low = tl.load(q_at + pair[None, :], (g < G)[:, None], 0.0).to(tl.float32)
+            q_high = tl.load(q_at + half + pair[None, :], (g < G)[:, None], 0.0).to(tl.float32)
+        else:
+            q = tl.load(q_at + c[None, :], (g < G)[:, None] & (c < D)[None, :], 0.0)
         first, last = chunk * size, tl.minimum(chunk * size + size, length)
         top = tl.full([GP], -float("inf"), tl.float32)
         total = tl.zeros([GP], tl.float32)
@@ -69,11 +90,18 @@ def attend_chunks(
             page = tl.load(table_ptr + row * table_row + h * table_head + index, here, 0)
             line = (unit_of(page, h, H, PER_HEAD) * PAGE + token % PAGE) * D
             inside = here[:, None] & (c < D)[None, :]
-            k = tl.load(k_ptr + line[:, None] + c[None, :], inside, 0.0)
-            if EXACT:
-                x = tl.dot(q, tl.trans(k), input_precision="ieee") * scale2
+            if RANKED:
+                behind = length - 1 - start
+                cos = tl.load(cos_ptr + behind * half + pair)[None, :]
+                sin = tl.load(sin_ptr + behind * half + pair)[None, :]
+                low = tl.load(k_ptr + line[:, None] + pair[None, :], here[:, None], 0.0)
+                kind = low.dtype
+                low = low.to(tl.float32)
+                high = tl.load(k_ptr + line[:, None] + half + pair[None, :], here[:, None], 0.0).to(tl.float32)
+                x = product((q_low * cos - q_high * sin).to(kind), (low * k_cos - high * k_sin).to(kind), EXACT)
+                x = (x + product((q_high * cos + q_low * sin).to(kind), (high * k_cos + low * k_sin).to(kind), EXACT)) * scale2
             else:
-                x = tl.dot(q, tl.trans(k)) * scale2
+                x = product(q, tl.load(k_ptr + line[:, None] + c[None, :], inside, 0.0), EXACT) * scale2
             x = tl.where(here[None, :], x, -float("inf"))
             if LOGITS:
                 at = logits_ptr + (row * H * G + h * G + g)[:, None].to(tl.int64) * logits_row + token[None, :]

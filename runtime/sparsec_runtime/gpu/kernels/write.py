@@ -40,7 +40,7 @@ def write_rows(
     qkv_ptr, q_ptr, k_ptr, v_ptr, q_weight_ptr, k_weight_ptr, cos_ptr, sin_ptr, table_ptr, len_ptr, pos_ptr,
     row_pos_ptr, state_ptr, low_ptr, high_ptr, state_initial, half, eps, table_row, table_head, len_row, len_head,
     HQ: tl.constexpr, H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, PAGE: tl.constexpr, PER_HEAD: tl.constexpr,
-    NORM: tl.constexpr, TURN_KEYS: tl.constexpr, POSITIONS: tl.constexpr, STATE: tl.constexpr, BOUNDS: tl.constexpr, CHAINED: tl.constexpr = False,
+    NORM: tl.constexpr, TURN: tl.constexpr, POSITIONS: tl.constexpr, STATE: tl.constexpr, BOUNDS: tl.constexpr, CHAINED: tl.constexpr = False,
 ):
     """Program (row, head of q, k or v). len counts the new row, so its rank is len - 1; a row of len 0 is padding of the batch.
 
@@ -52,7 +52,7 @@ def write_rows(
     c = tl.arange(0, DP)
     x_ptr = qkv_ptr + (row * (HQ + 2 * H) + head) * D
     if head < HQ:
-        q = rotated(x_ptr, q_weight_ptr, cos_ptr + row * half, sin_ptr + row * half, c, half, D, eps, NORM, True)
+        q = rotated(x_ptr, q_weight_ptr, cos_ptr + row * half, sin_ptr + row * half, c, half, D, eps, NORM, TURN)
         tl.store(q_ptr + (row * HQ + head) * D + c, q.to(q_ptr.dtype.element_ty), c < D)
     else:
         h = (head - HQ) % H
@@ -64,7 +64,7 @@ def write_rows(
         line = (unit * PAGE + slot) * D + c
         inside = c < tl.where(real, D, 0)
         if head < HQ + H:
-            k = rotated(x_ptr, k_weight_ptr, cos_ptr + row * half, sin_ptr + row * half, c, half, D, eps, NORM, TURN_KEYS).to(k_ptr.dtype.element_ty)
+            k = rotated(x_ptr, k_weight_ptr, cos_ptr + row * half, sin_ptr + row * half, c, half, D, eps, NORM, TURN).to(k_ptr.dtype.element_ty)
             tl.store(k_ptr + line, k, inside)
             if BOUNDS:  # of the whole page anew, so that a step that is undone leaves nothing behind
                 older = tl.arange(0, PAGE)[:, None]
