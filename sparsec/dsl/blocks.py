@@ -66,26 +66,27 @@ def _check_move(ctx: Context, move: t.Move, zone: t.Zone) -> None:
 
 def _oldest_count(ctx: Context, rows: t.Expr) -> t.Expr | None:
     """n of `oldest(n)` or `oldest(n, zone)`, lets looked through."""
-    rows = _resolved(ctx, rows)
+    rows = resolved(ctx, rows)
     is_oldest = isinstance(rows, t.Call) and rows.name.text == "oldest" and rows.args
     return rows.args[0] if is_oldest else None
 
 
 def _is_oldest(ctx: Context, rows: t.Expr) -> bool:
     """`oldest(...)`, or everything of a zone but its newest rows."""
-    rows = _resolved(ctx, rows)
+    rows = resolved(ctx, rows)
     if isinstance(rows, t.Binary) and rows.op == "-":
-        newest = _resolved(ctx, rows.right)
+        newest = resolved(ctx, rows.right)
         return _is_whole(ctx, rows.left) and isinstance(newest, t.Call) and newest.name.text == "recent"
     return _oldest_count(ctx, rows) is not None or _is_whole(ctx, rows)
 
 
 def _is_whole(ctx: Context, rows: t.Expr) -> bool:
-    rows = _resolved(ctx, rows)
+    rows = resolved(ctx, rows)
     return isinstance(rows, t.Ref) and (ctx.type_of(rows).kind == "zone" or rows.name.text == "all")
 
 
-def _resolved(ctx: Context, rows: t.Expr) -> t.Expr:
+def resolved(ctx: Context, rows: t.Expr) -> t.Expr:
+    """What a set expression is, lets looked through."""
     for _ in range(8):
         value = ctx.let_value(rows) if isinstance(rows, t.Ref) else None
         if value is None:

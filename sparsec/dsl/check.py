@@ -22,6 +22,7 @@ from sparsec.dsl.scopes import declare
 from sparsec.dsl.sets import check_sets
 from sparsec.dsl.statements import check_ensure, check_hook, collect_lets
 from sparsec.dsl.types import Typer
+from sparsec.dsl.whole_blocks import check_block_evictions
 
 
 def check(file: t.SparseFile, source: Source, model: ModelFacts | None = None, strict: bool = True) -> Checked:
@@ -37,6 +38,7 @@ def analyse(file: t.SparseFile, source: Source, model: ModelFacts | None = None,
     ctx = type_method(file, source, model, strict)
     check_pools(ctx)
     check_sets(ctx)
+    check_block_evictions(ctx)
     check_effects(ctx)
     check_prompt_rows(ctx)
     check_rules(ctx)
