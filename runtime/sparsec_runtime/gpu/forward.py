@@ -147,18 +147,18 @@ class DecodeForward:
         bounds = self._bounds(layer)
         assert bounds is not None
         table, table_row, table_head = self._table(layer, buffers)
-        held, tile = buffers.held_of(layer), 64 if buffers.ids.is_cuda else 16
-        items = buffers.rows * shape.kv_heads * triton.cdiv(buffers.pages, tile)
-        bound_pages[(min(items, 4 * self.tuning.multiprocessors),)](
+        held, size = buffers.held_of(layer), self.tuning.bounds
+        items = buffers.rows * shape.kv_heads * triton.cdiv(buffers.pages, size.tile)
+        bound_pages[(min(items, size.programs * self.tuning.multiprocessors),)](
             buffers.q, *bounds, table, held, buffers.header[FIRST_PAGES], buffers.header[NEWEST_PAGES], buffers.worth,
             table_row, table_head, buffers.pages,
-            ROWS=buffers.rows, EP=_pow2(buffers.rows), **self._heads(), PAGE=storage.page_size, TILE=tile, PER_HEAD=storage.ragged_heads,
-            OVER_G=self.plan.pages.over_group, EXACT=buffers.q.element_size() == 4, num_warps=4, **self.chain,
+            ROWS=buffers.rows, EP=max(16, _pow2(buffers.rows)), **self._heads(), PAGE=storage.page_size, TILE=size.tile, PER_HEAD=storage.ragged_heads,
+            OVER_G=self.plan.pages.over_group, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
         )  # fmt: skip
         width = _pow2(buffers.pages)
         best_pages[(buffers.rows, shape.kv_heads)](
             buffers.worth, held, buffers.header[CHOSEN_PAGES], buffers.chosen, buffers.pages, buffers.chosen.shape[2],
-            H=shape.kv_heads, PAGE=storage.page_size, BLOCK=width, num_warps=max(4, min(16, width // 512)), **self.chain,
+            H=shape.kv_heads, PAGE=storage.page_size, BLOCK=width, num_warps=max(4, min(16, width // self.tuning.ranked_each)), **self.chain,
         )  # fmt: skip
 
     def _attend(self, layer: int, buffers: DecodeBuffers) -> None:
@@ -166,13 +166,13 @@ class DecodeForward:
         table, table_row, table_head = self._table(layer, buffers)
         picked = self.chooses[layer]
         held = buffers.header[CHOSEN_TOKENS] if picked else buffers.held_of(layer)
-        size = tuning.picked if picked else tuning.whole
-        pages = buffers.chosen if picked else table
         mass = self.plan.mass if self.weighs[layer] else None
+        size = tuning.picked if picked else tuning.turning if self.angles is not None else tuning.weighing if mass is not None else tuning.whole
+        pages = buffers.chosen if picked else table
         logits = buffers.part if mass is None else buffers.logits
         per_row = 0 if mass is None else buffers.logits.shape[2]
         entries = held.shape[0]
-        common = {"ENTRIES": entries, "EP": _pow2(entries), "RAGGED": storage.ragged_heads}
+        common = {"ENTRIES": entries, "EP": max(16, _pow2(entries)), "RAGGED": storage.ragged_heads}
         attend_chunks[(min(buffers.part.shape[0], size.programs * tuning.multiprocessors),)](
             buffers.q, *self._pools(layer), table, held, pages, buffers.part, buffers.part_lse, logits, *(self.angles or (buffers.cos, buffers.sin)),
             float(shape.scale) * LOG2_E, table_row, table_head, pages.stride(0), pages.stride(1), per_row,

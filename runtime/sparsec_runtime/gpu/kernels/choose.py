@@ -90,6 +90,8 @@ def best_pages(worth_ptr, len_ptr, count_ptr, pages_ptr, worth_row, pages_row, H
     above = key > least
     ties = (key == least) & here
     left = count - tl.sum(above.to(tl.int32), 0)
-    taken = above | (ties & (tl.cumsum(ties.to(tl.int32), 0) <= left))
-    at = tl.cumsum(taken.to(tl.int32), 0) - 1
+    seen = tl.cumsum(above.to(tl.int64) + (ties.to(tl.int64) << 32), 0)  # of both in one scan
+    tied = (seen >> 32).to(tl.int32)
+    taken = above | (ties & (tied <= left))
+    at = (seen & 0xFFFFFFFF).to(tl.int32) + tl.minimum(tied, left) - 1
     tl.store(pages_ptr + (row * H + h) * pages_row + at, p, taken)
