@@ -10,12 +10,14 @@ from textwrap import wrap
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sparsec.codegen import torch_target
+from sparsec.codegen.folding import fold
 from sparsec.codegen.plan import Binding, Plan
 
 _LEGEND = {
     "l": "layer", "i": "query", "h": "KV head", "g": "query head of one KV head", "t": "token (resident row)", "s": "token",
     "p": "page", "c": "channel", "d": "channel", "x": "KV width", "y": "hidden width",
 }  # fmt: skip
+COLUMNS = 120  # of a generated line; a single long name may pass them
 WIDTH = 116
 
 
@@ -45,7 +47,7 @@ def kernels_text(plan: Plan, origin: Origin) -> str:
     """kernels.py: one function per hook binding and per summary."""
     functions = [Function(b.function, _binding_doc(b), torch_target.write_binding(b, origin.source)) for b in plan.bindings]
     functions += [
-        Function(f"summary_{s.name}", f"Line {s.line}: summary {s.name}[{', '.join(s.letters)}].", torch_target.write_summary(s))
+        Function(f"summary_{s.name}", _doc(f"Line {s.line}: summary {s.name}[{', '.join(s.letters)}]."), torch_target.write_summary(s))
         for s in plan.layout.summaries
     ]
     uses_torch = any("torch." in line for function in functions for line in function.body)
@@ -66,10 +68,8 @@ def _environment() -> Environment:
 
 def render(template: str, plan: Plan, origin: Origin, **values: object) -> str:
     text = _environment().get_template(template).render(plan=plan, origin=origin, title=_title(plan), **values)
-    assert all(len(line) <= 120 for line in text.splitlines()), "a generated line is longer than 120 columns:\n" + "\n".join(
-        line for line in text.splitlines() if len(line) > 120
-    )
-    return text
+    folded = [piece for line in text.split("\n") for piece in fold(line, COLUMNS)]
+    return "\n".join(folded)
 
 
 def _title(plan: Plan) -> str:
@@ -83,4 +83,9 @@ def _legend(plan: Plan) -> str:
 
 
 def _binding_doc(binding: Binding) -> str:
-    return f"Line {binding.line}: on {', '.join(binding.hooks)}."
+    return _doc(f"Line {binding.line}: on {', '.join(binding.hooks)}.")
+
+
+def _doc(text: str) -> str:
+    """The words of a docstring in lines that fit."""
+    return "\n    ".join(wrap(text, WIDTH - 8))

@@ -128,8 +128,9 @@ class Writer:
         """The texts of the arguments; the longest become locals until all fit on a line."""
         texts = [self.value(arg) for arg in op.args]
         while sum(len(text.text) for text in texts) > budget:
-            longest = max(range(len(texts)), key=lambda n: len(texts[n].text))
-            if len(texts[longest].text) < 28 or op.args[longest].name in ("local", "const"):
+            nameable = [n for n, arg in enumerate(op.args) if arg not in self.known and arg.name not in ("local", "const", "param")]
+            longest = max(nameable, key=lambda n: len(texts[n].text), default=None)
+            if longest is None or len(texts[longest].text) < 28:
                 return texts
             texts[longest] = self.local(op.args[longest])
         return texts

@@ -82,6 +82,7 @@ def _function_name(hook: t.Hook, taken: set[str]) -> str:
         base = "move_rows"
     else:
         base = "update_" + "_and_".join(dict.fromkeys(states))
+        base = base if len(base) <= 60 else "update_states"
     name, n = base, 2
     while name in taken:
         name, n = f"{base}_{n}", n + 1
