@@ -171,3 +171,14 @@ def test_the_built_in_model_gives_transformers_own_greedy_ids() -> None:
         attention.positions = attention.positions[:, -1:] + 1
         found.append(step.item())
     assert found == expected and "Paris" in model.tokenizer.decode(found)
+
+
+def test_a_config_that_the_library_refuses_is_a_model_error(tmp_path):
+    import json
+
+    from sparsec_runtime.models.shape import presets
+
+    config = {**json.loads(json.dumps(presets()["tiny-llama"])), "hidden_size": 65}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="hidden size"):
+        load_model(tmp_path, load_format="dummy")

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from ..rope import Rope
 from .adapters import AttentionContext, adapt
@@ -107,12 +108,21 @@ def _load_dummy(name: str, dtype: DTypeName, device: torch.device, seed: int) ->
     shape = ModelShape.from_config(config, name)
     options = {key: value for key, value in config.items() if key not in ("model_type", "quantization_config")}
     with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(AutoConfig.for_model(shape.family, **options), dtype=_dtype(dtype, shape))
+        module = AutoModelForCausalLM.from_config(_config_of(shape, options), dtype=_dtype(dtype, shape))
     module = module.to_empty(device=device)
     module.tie_weights()
     module.model.rotary_emb = type(module.model.rotary_emb)(config=module.config).to(device)
     _fill(module, seed)
     return _assemble(module.eval(), shape, device, ByteTokenizer())
+
+
+def _config_of(shape: ModelShape, options: dict[str, object]) -> PretrainedConfig:
+    """The library's config; what it refuses is an error of the model's config.json."""
+    try:
+        return AutoConfig.for_model(shape.family, **options)
+    except (StrictDataclassError, ValueError, TypeError) as error:
+        reason = error.__cause__ or error
+        raise ModelError(f"the config of '{shape.name}' is not a {shape.family} config: {reason}", "correct its config.json") from error
 
 
 @torch.no_grad()
