@@ -74,6 +74,8 @@ class _Prover:
             return [*self._known(condition.left), *self._known(condition.right)]
         if condition.op not in ("<", "<=", ">", ">=", "=="):
             return []
+        if any(self.ctx.type_of(side).kind != "number" for side in (condition.left, condition.right)):
+            return []  # choices and truth values are compared too, and bound no number
         difference = self.forms.of(condition.right) - self.forms.of(condition.left)
         up, down = difference, difference.scaled(Fraction(-1))
         strict = ONE if self.forms.integral(difference) else ZERO
