@@ -184,11 +184,14 @@ class Resident:
         return visible & (chosen if chosen.shape[-1] == 1 else chosen[..., :width])
 
     def window(self, n: Tensor | int, scale: float) -> QueryBlock:
-        """The newest n queries of each sequence, from its ring."""
+        """The newest n queries of each sequence, from its ring; a row that asks for fewer than its batch mates has the others masked."""
         step = self.step
         ends = step.on_device(step.starts + step.tokens)[:, None]
         wanted = torch.as_tensor(n, device=step.device).expand(len(step.sequences))[:, None]
-        widest = max(1, int(wanted.max()))
+        asked = wanted[:, 0].tolist()
+        for sequence, own in zip(step.sequences, asked):
+            sequence.check_window(own)
+        widest = max(1, *asked)
         position = ends - widest + torch.arange(widest, device=step.device)
         real = (position >= 0) & (position >= ends - wanted)
         queries = torch.stack([sequence.ring_at(self.layer, row) for sequence, row in zip(step.sequences, position)])

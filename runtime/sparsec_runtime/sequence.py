@@ -29,11 +29,14 @@ class Sequence:
     peak_bytes: int = 0
 
     def ring_at(self, layer: int, positions: Tensor) -> Tensor:
-        """Queries [query, q_head, channel] of positions that the ring still holds; positions below 0 give any query."""
+        """Queries [query, q_head, channel]; a position below 0, or older than the ring reaches back, gives any query."""
         assert self.ring is not None, "the method's layout keeps no queries (ring)"
-        slots = self.ring.shape[1]
-        assert len(positions) <= slots, f"{len(positions)} queries asked for, {slots} kept"
-        return self.ring[layer, positions % slots]
+        return self.ring[layer, positions % self.ring.shape[1]]
+
+    def check_window(self, wanted: int) -> None:
+        """A hook may look back as far as the layout's ring says for this request's params."""
+        kept = 0 if self.ring is None else self.ring.shape[1]
+        assert wanted <= kept, f"{wanted} queries asked for, {kept} kept"
 
     def counts(self, place: tuple[int, int], new: int, newest: str, steps: int, prompt_done: bool) -> Counts:
         """The counts of one (layer, KV head) with `new` rows added, as the host arithmetic of hooks sees them."""
