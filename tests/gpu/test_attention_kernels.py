@@ -1,0 +1,82 @@
+"""Split attention over pages against plain torch in fp64: ragged lengths, group sizes, head widths, dtypes, permuted pages, poisoned outputs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+PAGE = 16
+LENGTHS = (1, 15, 16, 17, 127, 128, 129, 2047, 2048, 3000, 17000, 0)
+TOLERANCE = {torch.bfloat16: 8e-3, torch.float16: 1.5e-3, torch.float32: 2e-6}
+
+
+def paged(lengths, heads, dim, dtype):
+    """K, V pools [unit, slot, channel], tables [row, 1, page] with pages in random order, and q's generator is left where it is."""
+    pages = [-(-n // PAGE) for n in lengths]
+    order = torch.randperm(sum(pages), device="cuda") + 1
+    table = torch.zeros(len(lengths), 1, max(pages), dtype=torch.int32, device="cuda")
+    first = 0
+    for row, count in enumerate(pages):
+        table[row, 0, :count] = order[first : first + count]
+        first += count
+    k = torch.randn((sum(pages) + 1) * heads, PAGE, dim, device="cuda", dtype=dtype)
+    return k, torch.randn_like(k), table
+
+
+def rows_of(pool, table, row, length, heads):
+    units = table[row, 0].long()[:, None] * heads + torch.arange(heads, device="cuda")
+    return pool[units].permute(1, 0, 2, 3).flatten(1, 2)[:, :length].double()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(("heads", "group", "dim"), [(2, 4, 128), (3, 1, 64), (2, 7, 80), (1, 16, 96), (2, 2, 256)])
+def test_attention_equals_plain_attention_over_ragged_rows(heads, group, dim, dtype):
+    from sparsec_runtime.gpu.kernels.attention import attend_chunks, merge_chunks
+
+    torch.manual_seed(heads * group + dim)
+    k, v, table = paged(LENGTHS, heads, dim, dtype)
+    rows = len(LENGTHS)
+    q = torch.randn(rows, heads * group, dim, device="cuda", dtype=dtype)
+    held = torch.tensor(LENGTHS, dtype=torch.int32, device="cuda")
+    items = rows * heads * 40
+    part = torch.full((items, group, dim), float("nan"), device="cuda")
+    lse = torch.full((items, group), float("nan"), device="cuda")
+    out, row_lse = torch.full_like(q, float("nan")), torch.full((rows, heads * group), float("nan"), device="cuda")
+    logits = torch.full((rows, heads * group, max(LENGTHS)), float("nan"), device="cuda")
+    scale = dim**-0.5
+    padded = 1 << (dim - 1).bit_length()
+    small = dtype == torch.float32 or dim == 256
+    common = {"ENTRIES": rows, "EP": 16, "RAGGED": False, "H": heads, "G": group, "D": dim, "DP": padded, "CHUNK": 1024}
+    attend_chunks[(97,)](
+        q, k, v, table, held, table, part, lse, logits, part, part, scale * 1.4426950408889634, table.stride(0), 0, 0, 0, logits.shape[2],
+        GP=16, PAGE=PAGE, TILE=32 if small else 64, PER_HEAD=False, PICKED=False, LOGITS=True, RANKED=False, STAGES=2, EXACT=dtype == torch.float32,
+        **common,
+    )  # fmt: skip
+    merge_chunks[(rows, heads * group)](part, lse, held, out, row_lse, TILE=32, **common)
+    for row, length in enumerate(LENGTHS):
+        if length == 0:
+            assert (out[row] == 0).all(), "a row that holds nothing attends to nothing"
+            continue
+        keys, values = (rows_of(pool, table, row, length, heads) for pool in (k, v))
+        scores = torch.einsum("hgd,htd->hgt", q[row].double().view(heads, group, dim), keys) * scale
+        wanted = (scores.softmax(-1) @ values).flatten(0, 1)
+        error = ((out[row].double() - wanted).norm() / wanted.norm()).item()
+        assert error < TOLERANCE[dtype], (length, error)
+        shown = logits[row, :, :length].double() / 1.4426950408889634
+        assert torch.allclose(shown, scores.flatten(0, 1), atol=2e-2 if dtype != torch.float32 else 1e-4), length
+        assert torch.allclose(row_lse[row].double() / 1.4426950408889634, scores.logsumexp(-1).flatten(), atol=2e-2 if dtype != torch.float32 else 1e-4)
+
+
+@pytest.mark.parametrize("pages", [1, 17, 2049])
+def test_ranking_takes_the_best_pages_and_the_lower_of_equal_ones(pages):
+    from sparsec_runtime.gpu.kernels.choose import best_pages
+
+    torch.manual_seed(pages)
+    rows, heads, count = 3, 2, min(pages, 9)
+    worth = torch.randint(-3, 4, (rows, heads, pages), device="cuda").float()
+    held = torch.full((rows,), pages * PAGE - 3, dtype=torch.int32, device="cuda")
+    chosen = torch.full((rows, heads, count), -1, dtype=torch.int32, device="cuda")
+    counts = torch.full((rows,), count, dtype=torch.int32, device="cuda")
+    best_pages[(rows, heads)](worth, held, counts, chosen, pages, count, H=heads, PAGE=PAGE, BLOCK=1 << (pages - 1).bit_length() if pages > 1 else 1)
+    order = worth.sort(dim=-1, descending=True, stable=True).indices[..., :count].sort(-1).values
+    assert torch.equal(chosen.long(), order)

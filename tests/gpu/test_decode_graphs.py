@@ -1,0 +1,75 @@
+"""Captured decode steps of whole (tiny, random) models: equal to the eager path token for token, to the CPU, and to themselves beside other rows."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from engines import SMALL, add, drain, ids_of, prompt, tiny_model
+from sparsec_runtime.engine import Engine
+from sparsec_runtime.options import EngineOptions
+
+from sparsec.model_facts import from_shape
+from sparsec.pipeline import Compilation, load_manager
+
+LENGTHS = (3, 15, 16, 17, 41, 60)
+IN_GRAPHS = ("dense", "snapkv", "pyramidkv", "ada_snapkv", "quest", "h2o", "streamingllm")
+
+
+def on_cuda(model):
+    """The same weights on the device: random numbers differ between devices, so they are drawn on the CPU."""
+    device = torch.device("cuda")
+    return replace(model, module=copy.deepcopy(model.module).to(device), device=device, rope=model.rope.to(device))
+
+
+def generate(method, model, new=12, lengths=LENGTHS, graphs=True, **sampling):
+    compilation = Compilation.load(method, params=SMALL[method], model=from_shape(model.shape))
+    made = Engine(load_manager(compilation), model, EngineOptions(chunk=32, memory_tokens=4096, graphs=graphs))
+    made.request_params = dict(compilation.dynamic_params)
+    for n, length in enumerate(lengths):
+        add(made, prompt(length, seed=n), new, name=f"row {n}", **sampling)
+    return {name: ids_of(outputs) for name, outputs in drain(made).items()}, made
+
+
+@pytest.mark.parametrize("method", IN_GRAPHS)
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3"])
+def test_graphs_give_the_ids_of_the_eager_path_and_of_the_cpu(method, name):
+    model = tiny_model(name)
+    here = on_cuda(model)
+    in_graphs, made = generate(method, here)
+    assert made.graphs is not None, made.eager_because
+    assert in_graphs == generate(method, here, graphs=False)[0]
+    assert in_graphs == generate(method, model)[0]
+
+
+@pytest.mark.parametrize("method", [name for name in SMALL if name not in IN_GRAPHS])
+def test_methods_without_kernels_decode_eagerly_and_say_why(method):
+    found, made = generate(method, on_cuda(tiny_model()), new=4)
+    assert made.graphs is None and made.eager_because
+    assert found == generate(method, tiny_model(), new=4)[0]
+
+
+def test_a_row_does_not_depend_on_its_batch_mates():
+    model = on_cuda(tiny_model(dtype="bfloat16"))
+    alone, _ = generate("dense", model, lengths=(41, 3, 3, 3))
+    crowded, _ = generate("dense", model, lengths=(41, 17, 60, 9))
+    assert alone["row 0"] == crowded["row 0"]
+
+
+def test_sampled_rows_draw_as_on_the_eager_path():
+    model = on_cuda(tiny_model())
+    options = {"temperature": 0.9, "top_k": 20, "seed": 7}
+    assert generate("dense", model, **options)[0] == generate("dense", model, graphs=False, **options)[0]
+
+
+def test_a_dense_step_launches_at_most_ten_kernels_a_layer():
+    from torch.profiler import ProfilerActivity, profile
+
+    _, made = generate("dense", on_cuda(tiny_model(dtype="bfloat16")), lengths=(5,), new=3)
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        made.graphs.replay(1)
+        torch.cuda.synchronize()
+    launched = sum(row.count for row in found.key_averages() if row.self_device_time_total > 0)
+    assert 0 < launched <= 10 * made.model.shape.layers + 8
