@@ -1,7 +1,12 @@
-"""Count rules of the graph to Python text: how the host follows the rows of a request without reading the device."""
+"""Count rules of the graph to Python text: how the host follows the rows of a request without reading the device.
+
+The text gives an upper bound wherever a count or a guard depends on tensors: an evict that may not run leaves all rows, a
+move of an unknown number leaves its source as it was.
+"""
 
 from __future__ import annotations
 
+import re
 from keyword import iskeyword
 
 from sparsec.codegen.lower import host
@@ -20,11 +25,18 @@ _SHARERS = {"head": "", "layer": 'model["kv_heads"]', "model": '(model["kv_heads
 
 
 def plan_counts(special: Checked, names: Names) -> tuple[CountPlan, ...]:
-    """One per evict and move, in the order in which they run."""
-    return tuple(_plan(rule, names) for rule in count_rules(special))
+    """One per evict and move that changes what the host counts, in the order in which they run."""
+    rules = count_rules(special)
+    repeated = any(not rule.exact and "finish_step" in rule.hooks for rule in rules)
+    plans = []
+    for n, rule in enumerate(rules):
+        doubted = repeated or any(not earlier.exact and not _instead(earlier, rule) for earlier in rules[:n])
+        plans.append(_plan(rule, names, doubted))
+    return tuple(plan for plan in plans if plan.after)
 
 
-def _plan(rule: CountRule, names: Names) -> CountPlan:
+def _plan(rule: CountRule, names: Names, doubted: bool) -> CountPlan:
+    """`doubted`: the counts that the rule starts from may be bounds themselves, so a guard over them decides nothing."""
     known = dict(_COUNTERS)
     lets: list[tuple[str, str]] = []
     for let in rule.lets:
@@ -36,8 +48,21 @@ def _plan(rule: CountRule, names: Names) -> CountPlan:
     if rule.layers is not None:
         fires = " and ".join(_joinable(text) for text in (fires, host.text(rule.layers, where)))
     when = host.text(rule.when, where) if rule.when is not None else None
-    after = _evicted(rule, where) if rule.action == "evict" else _moved(rule, where)
+    undecided = doubted and when is not None and _reads_counts(when, *(value for _, value in lets))
+    if rule.action == "evict":
+        after = _evicted(rule, where) if rule.certain and not undecided else ()
+    else:
+        after, when = _moved(rule, where, rule.exact and not doubted), None if undecided else when
     return CountPlan(fires, tuple(lets), when, after, rule.line)
+
+
+def _instead(earlier: CountRule, rule: CountRule) -> bool:
+    """Of the evicts of one hook at most one runs (S508), so the earlier one did not run before this one."""
+    return earlier.action == rule.action == "evict" and earlier.hooks == rule.hooks
+
+
+def _reads_counts(*texts: str) -> bool:
+    return any(re.search(r"\b(length|rows|prompt_rows)\b", text) for text in texts)
 
 
 def _joinable(text: str) -> str:
@@ -76,13 +101,14 @@ def _evicted(rule: CountRule, where: host.Where) -> tuple[str, ...]:
     return (*_whole("held", rule, where), *lines)
 
 
-def _moved(rule: CountRule, where: host.Where) -> tuple[str, ...]:
-    """Counted once, before either part moves."""
-    if rule.source is None:
-        return ()
+def _moved(rule: CountRule, where: host.Where, exact: bool) -> tuple[str, ...]:
+    """Counted once, before either part moves. Where fewer rows may move than are told, none leave their source."""
     lines = list(_whole("moved", rule, where))
     for part in rule.parts:
-        lines += [f'rows["{rule.source}", "{part}"] -= moved', f'rows["{rule.zone}", "{part}"] += moved']
+        if exact and rule.source is not None:
+            lines += [f'rows["{rule.source}", "{part}"] -= moved', f'rows["{rule.zone}", "{part}"] += moved']
+        else:
+            lines.append(f'rows["{rule.zone}", "{part}"] = min(length, rows["{rule.zone}", "{part}"] + moved)  # at most')
     return tuple(lines)
 
 
