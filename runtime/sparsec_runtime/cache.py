@@ -74,7 +74,7 @@ class CacheManager:
         rope: Rope,
         dtype: torch.dtype,
         device: torch.device | str,
-        pool_tokens: int,
+        pool_tokens: int | Mapping[str, int],
         max_requests: int = 64,
         chunk: int = 512,
     ) -> None:
@@ -140,8 +140,11 @@ class CacheManager:
         assert self._step is None, "the last step was neither committed nor rolled back"
         self._open_step(batch, self.reserve_pages(batch))
 
-    def reserve_pages(self, batch: StepBatch) -> list[Sequence]:
-        """begin_step's allocation alone, for a step whose layers run as one graph; returns the batch's sequences."""
+    def reserve_pages(self, batch: StepBatch, clear: bool = True) -> list[Sequence]:
+        """begin_step's allocation alone, for a step whose layers run as one graph; returns the batch's sequences.
+
+        clear: zeros in new pages, which the torch path reads beyond a row's count; kernels do not.
+        """
         sequences = [self._sequences[handle] for handle in batch.handles]
         wanted = [pages_planned(self, sequence, batch, row) for row, sequence in enumerate(sequences)]
         for name, stream in self.storage.streams.items():
@@ -150,7 +153,7 @@ class CacheManager:
                 raise OutOfPages(name, missing, stream.pool.free)
         for name, stream in self.storage.streams.items():
             for sequence, pages in zip(sequences, wanted):
-                stream.grow(sequence.tables[name], pages[name])
+                stream.grow(sequence.tables[name], pages[name], clear)
         for sequence in sequences:
             sequence.peak_bytes = max(sequence.peak_bytes, self._kv_bytes(sequence))
         return sequences

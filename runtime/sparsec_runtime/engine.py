@@ -23,6 +23,7 @@ from sparsec_runtime.options import EngineOptions
 from sparsec_runtime.request import FinishReason, Request, RequestError, RequestOutput, Status, TokenLogprobs, Usage
 from sparsec_runtime.sampler import Logprobs, SamplingParams, sample
 from sparsec_runtime.scheduler import Chunk, Scheduler
+from sparsec_runtime.sizing import pool_tokens
 from sparsec_runtime.stats import Counters, Stats
 from sparsec_runtime.stops import StopWatch
 
@@ -56,7 +57,7 @@ class Engine:
         self.model = model
         self.manager = method(
             model.shape, model.rope, model.dtype, model.device,
-            pool_tokens=self.options.memory_tokens, max_requests=self.options.max_running, chunk=self.options.chunk,
+            pool_tokens=pool_tokens(method, model, self.options), max_requests=self.options.max_running, chunk=self.options.chunk,
         )  # fmt: skip
         self.graphs, self.eager_because = decode_graphs(model, self.manager, self.options)
         self.scheduler = Scheduler(self.options.chunk, self.options.token_budget, self.options.max_running)

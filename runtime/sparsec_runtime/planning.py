@@ -71,6 +71,13 @@ def zones_after(manager: CacheManager, sequence: Sequence, batch: StepBatch, row
 
 def page_need(manager: CacheManager, prompt_len: int, new_tokens: int, chunk: int, params: Values) -> int:
     """Peak pages of a request, in the unit of CacheManager.pages()."""
+    peak, streams = peak_pages(manager, prompt_len, new_tokens, chunk, params), manager.storage.streams
+    total = max(stream.pool.total for stream in streams.values())
+    return max(-(-pages * total // max(1, streams[name].pool.total)) for name, pages in peak.items())
+
+
+def peak_pages(manager: CacheManager, prompt_len: int, new_tokens: int, chunk: int, params: Values) -> dict[str, int]:
+    """Peak pages of a request in each stream, over all its table rows."""
     storage = manager.storage
     layers = range(1 if manager.LAYOUT.scope == "shared" else storage.layers)
     empty = Counts(0, {(zone, part): 0 for zone in storage.zone_names for part in PARTS}, 0, 0, False)
@@ -88,8 +95,7 @@ def page_need(manager: CacheManager, prompt_len: int, new_tokens: int, chunk: in
             _add_pages(storage, needed, before, after)
             counts[layer] = after
         peak = {name: max(pages, needed[name]) for name, pages in peak.items()}
-    total = max(stream.pool.total for stream in storage.streams.values())
-    return max(-(-pages * total // storage.streams[name].pool.total) for name, pages in peak.items())
+    return peak
 
 
 def _with_new_rows(counts: Counts, newest: str, new: int, prompt_done: bool, steps: int) -> Counts:

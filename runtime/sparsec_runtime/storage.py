@@ -20,11 +20,12 @@ ROWS = "rows"
 
 
 class Storage:
-    """`tokens`: rows per layer and head that every stream can hold."""
+    """`tokens`: rows per layer and head that a stream can hold: one number for all streams, or one for each by its name."""
 
     def __init__(
-        self, layout: Layout, facts: Mapping[str, float | int], rope: Rope, dtype: torch.dtype, device: torch.device, tokens: int
-    ) -> None:
+        self, layout: Layout, facts: Mapping[str, float | int], rope: Rope, dtype: torch.dtype, device: torch.device,
+        tokens: int | Mapping[str, int],
+    ) -> None:  # fmt: skip
         self.layout, self.rope, self.dtype, self.device = layout, rope, dtype, device
         self.layers, self.heads, self.head_dim = int(facts["n_layers"]), int(facts["kv_heads"]), int(facts["head_dim"])
         self._tokens = tokens
@@ -73,7 +74,8 @@ class Storage:
         return self._stream(ROWS, layout.page_size or DEFAULT_PAGE_SIZE)
 
     def _stream(self, name: str, page_size: int) -> Stream:
-        geometry = Geometry(self.layout.scope, self.layers, self.heads, page_size, self._tokens, self.device)
+        tokens = self._tokens if isinstance(self._tokens, int) else self._tokens[name]
+        geometry = Geometry(self.layout.scope, self.layers, self.heads, page_size, tokens, self.device)
         self.streams[name] = Stream(name, geometry)
         return self.streams[name]
 
