@@ -96,9 +96,9 @@ class Stream:
         """Pages [table_row] for rows [layer, kv_head]."""
         return pages_for(by_scope(counts, self.geometry.scope), self.geometry.page_size)
 
-    def grow(self, table: PageTable, wanted: np.ndarray) -> None:
+    def grow(self, table: PageTable, wanted: np.ndarray, clear: bool = True) -> None:
         fresh = table.grow(wanted, self.pool)
-        if len(fresh):
+        if clear and len(fresh):
             units = self.geometry.clear_pages(fresh)
             for array in (*self.payload, *self.attached):
                 array.clear(units)

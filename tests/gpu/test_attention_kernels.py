@@ -80,3 +80,37 @@ def test_ranking_takes_the_best_pages_and_the_lower_of_equal_ones(pages):
     best_pages[(rows, heads)](worth, held, counts, chosen, pages, count, H=heads, PAGE=PAGE, BLOCK=1 << (pages - 1).bit_length() if pages > 1 else 1)
     order = worth.sort(dim=-1, descending=True, stable=True).indices[..., :count].sort(-1).values
     assert torch.equal(chosen.long(), order)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(("heads", "group", "dim"), [(2, 4, 128), (2, 3, 64)])
+def test_keys_that_turn_at_their_rank_score_as_if_they_had_been_turned_before(heads, group, dim, dtype):
+    from sparsec_runtime.gpu.kernels.attention import attend_chunks, merge_chunks
+    from sparsec_runtime.rope import Rope
+
+    torch.manual_seed(dim)
+    lengths = (1, 17, 130, 2049, 700)
+    k, v, table = paged(lengths, heads, dim, dtype)
+    rows = len(lengths)
+    q = torch.randn(rows, heads * group, dim, device="cuda", dtype=dtype)
+    rope = Rope.plain(10000.0, dim, device="cuda")
+    cos, sin = rope.cos_sin(torch.arange(4096, device="cuda"))
+    angles = cos[:, : dim // 2].contiguous(), sin[:, : dim // 2].contiguous()
+    held = torch.tensor(lengths, dtype=torch.int32, device="cuda")
+    part, lse = torch.empty(rows * heads * 40, group, dim, device="cuda"), torch.empty(rows * heads * 40, group, device="cuda")
+    out, row_lse = torch.empty_like(q), torch.empty(rows, heads * group, device="cuda")
+    scale = dim**-0.5
+    common = {"ENTRIES": rows, "EP": 16, "RAGGED": False, "H": heads, "G": group, "D": dim, "DP": dim, "CHUNK": 1024}
+    attend_chunks[(97,)](
+        q, k, v, table, held, table, part, lse, part, *angles, scale * 1.4426950408889634, table.stride(0), 0, 0, 0, 0,
+        GP=16, PAGE=PAGE, TILE=32 if dtype == torch.float32 else 64, PER_HEAD=False, PICKED=False, LOGITS=False, RANKED=True, STAGES=2,
+        EXACT=dtype == torch.float32, **common,
+    )  # fmt: skip
+    merge_chunks[(rows, heads * group)](part, lse, held, out, row_lse, TILE=32, **common)
+    for row, length in enumerate(lengths):
+        keys, values = (rows_of(pool, table, row, length, heads) for pool in (k, v))
+        turned = rope.rotate(keys, cos[:length].double(), sin[:length].double())
+        asked = rope.rotate(q[row].double().view(heads, group, dim), *(x[length - 1].double().expand(heads, group, -1) for x in (cos, sin)))
+        wanted = ((torch.einsum("hgd,htd->hgt", asked, turned) * scale).softmax(-1) @ values).flatten(0, 1)
+        error = ((out[row].double() - wanted).norm() / wanted.norm()).item()
+        assert error < (1e-2 if dtype == torch.bfloat16 else 2e-5), (length, error)

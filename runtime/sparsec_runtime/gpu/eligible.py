@@ -34,4 +34,6 @@ def model_reasons(method: type[CacheManager], model: LoadedModel) -> tuple[str, 
         reasons.append("RoPE pairs interleaved channels")
     if method.LAYOUT.position == "rank" and (rope.dim != head_dim or head_dim & (head_dim - 1)):
         reasons.append(f"RoPE at ranks turns {rope.dim} of {head_dim} channels: the kernel turns all of a power of two")
+    if method.LAYOUT.position == "rank" and head_dim < 32 and model.device.type == "cuda":
+        reasons.append(f"heads of {head_dim} channels: tensor cores take halves of 16 or more")
     return tuple(reasons)

@@ -26,6 +26,7 @@ from .kernels.write import write_rows
 from .tuning import ProjectionTiles, Tuning
 from .weights import LayerWeights
 
+LARGEST = 1 << 14  # pages of one ranking: two counts of them share a word
 LOG2_E = 1.0 / math.log(2.0)
 
 
@@ -156,6 +157,7 @@ class DecodeForward:
             OVER_G=self.plan.pages.over_group, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
         )  # fmt: skip
         width = _pow2(buffers.pages)
+        assert width <= LARGEST, f"{buffers.pages} pages of one request are ranked at once; at most {LARGEST}"
         best_pages[(buffers.rows, shape.kv_heads)](
             buffers.worth, held, buffers.header[CHOSEN_PAGES], buffers.chosen, buffers.pages, buffers.chosen.shape[2],
             H=shape.kv_heads, PAGE=storage.page_size, BLOCK=width, num_warps=max(4, min(16, width // self.tuning.ranked_each)), **self.chain,

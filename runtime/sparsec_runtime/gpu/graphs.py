@@ -77,7 +77,7 @@ class DecodeGraphs:
     def begin_step(self, batch: StepBatch) -> None:
         """Allocates the step's pages, or raises OutOfPages with nothing changed."""
         assert batch.phase == "decode" and self._batch is None, "one decode step at a time"
-        self._sequences = self.manager.reserve_pages(batch)
+        self._sequences = self.manager.reserve_pages(batch, clear=False)
         self._batch = batch
 
     def replay(self, rows: int) -> None:

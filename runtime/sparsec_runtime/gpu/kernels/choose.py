@@ -54,22 +54,38 @@ def bound_pages(
 
 @triton.jit
 def ordered(x):
-    """fp32 as a 32 bit key of the same order, in int64."""
+    """fp32 as an unsigned 32 bit key of the same order."""
     bits = x.to(tl.int32, bitcast=True)
-    return tl.where(bits < 0, ~bits, bits ^ -2147483648).to(tl.uint32, bitcast=True).to(tl.int64)
+    return tl.where(bits < 0, ~bits, bits ^ -2147483648).to(tl.uint32, bitcast=True)
 
 
 @triton.jit
-def least_of_best(key, count):
-    """The largest key that `count` entries reach, found two bits at a time: three counts, added up in one word. Keys lie in 0..2^32 - 1, or are -1."""
-    least = tl.zeros([], tl.int64)
-    for step in range(16):
-        unit = tl.full([], 1, tl.int64) << (30 - 2 * step)
-        one, two, three = (key >= least + unit).to(tl.int64), (key >= least + 2 * unit).to(tl.int64), (key >= least + 3 * unit).to(tl.int64)
-        counts = tl.sum(one + (two << 20) + (three << 40), 0)
-        digit = ((counts & 0xFFFFF) >= count).to(tl.int64) + (((counts >> 20) & 0xFFFFF) >= count).to(tl.int64) + ((counts >> 40) >= count).to(tl.int64)
-        least += digit * unit
+def least_of_best(key, candidate, count):
+    """The largest 32 bit key that `count` candidates reach, eight bits at a time: a histogram of the next digit of those that share the digits so far."""
+    digits = tl.arange(0, 256)
+    least = tl.zeros([], tl.uint32)
+    missing = count
+    for step in tl.static_range(4):
+        shift: tl.constexpr = 24 - 8 * step
+        same = candidate if step == 0 else candidate & ((key >> (shift + 8)) == least)
+        found = tl.histogram(((key >> shift) & 255).to(tl.int32), 256, mask=same)
+        reaching = tl.sum(found, 0) - tl.cumsum(found, 0) + found  # how many have this digit or a larger one
+        digit = tl.maximum(tl.sum((reaching >= missing).to(tl.int32), 0) - 1, 0)
+        missing -= tl.sum(tl.where(digits > digit, found, 0), 0)
+        least = (least << 8) | digit.to(tl.uint32)
     return least
+
+
+@triton.jit
+def best_and_place(key, candidate, count):
+    """Which candidates are the `count` best, ties to the lower index, and the place of each among them."""
+    least = least_of_best(key, candidate, count)
+    above = candidate & (key > least)
+    ties = candidate & (key == least)
+    left = count - tl.sum(above.to(tl.int32), 0)
+    seen = tl.cumsum(above.to(tl.int32) + (ties.to(tl.int32) << 16), 0)  # both in one scan: there are at most 2^15
+    tied = seen >> 16
+    return above | (ties & (tied <= left)), (seen & 0xFFFF) + tl.minimum(tied, left) - 1
 
 
 @triton.jit
@@ -85,13 +101,6 @@ def best_pages(worth_ptr, len_ptr, count_ptr, pages_ptr, worth_row, pages_row, H
     pages = (tl.load(len_ptr + row) + PAGE - 1) // PAGE
     count = tl.load(count_ptr + row)
     here = p < pages
-    key = tl.where(here, ordered(tl.load(worth_ptr + (row * H + h) * worth_row + p, here, 0.0)), -1)
-    least = least_of_best(key, count)
-    above = key > least
-    ties = (key == least) & here
-    left = count - tl.sum(above.to(tl.int32), 0)
-    seen = tl.cumsum(above.to(tl.int64) + (ties.to(tl.int64) << 32), 0)  # of both in one scan
-    tied = (seen >> 32).to(tl.int32)
-    taken = above | (ties & (tied <= left))
-    at = (seen & 0xFFFFFFFF).to(tl.int32) + tl.minimum(tied, left) - 1
+    key = ordered(tl.load(worth_ptr + (row * H + h) * worth_row + p, here, 0.0))
+    taken, at = best_and_place(key, here, count)
     tl.store(pages_ptr + (row * H + h) * pages_row + at, p, taken)

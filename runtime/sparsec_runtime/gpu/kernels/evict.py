@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .choose import least_of_best, ordered
+from .choose import best_and_place, ordered
 from .write import unit_of
 
 
@@ -26,13 +26,9 @@ def rows_that_stay(
         page = tl.load(table_ptr + row * table_row + t // PAGE, here, 0)
         x = tl.load(state_ptr + layer * state_layer + unit_of(page, h, H, False) * PAGE + t % PAGE, here, 0.0) + 0.0
         left = here & (taken == 0)
-        key = tl.where(left, tl.where(x == x, ordered(x), 0), -1)  # what is no number comes last
-        count = kept - tl.sum(taken.to(tl.int32), 0)
-        least = least_of_best(key, count)
-        ties = (key == least) & left
-        above = (key > least) & left
-        missing = count - tl.sum(above.to(tl.int32), 0)
-        taken = taken | above | (ties & (tl.cumsum(ties.to(tl.int32), 0) <= missing))
+        key = tl.where(x == x, ordered(x), 0)  # what is no number comes last
+        best, _ = best_and_place(key.to(tl.uint32), left, kept - tl.sum(taken.to(tl.int32), 0))
+        taken = taken | best
     at = tl.cumsum(taken.to(tl.int32), 0) - 1
     tl.store(source_ptr + layer * source_layer + place * source_place + at, t, taken)
 
