@@ -32,6 +32,7 @@ class Context:
     types: dict[int, Type] = field(default_factory=dict)
     bindings: dict[int, Symbol] = field(default_factory=dict)
     lets: dict[str, list[Symbol]] = field(default_factory=dict)  # every let of every hook, by name
+    choices: dict[str, t.Param] | None = None  # the first choice param with each value; made when first asked for
     unknown_names: set[str] = field(default_factory=set)  # reported, and compared with the names that they may have meant
     comparisons: int = 0  # of unknown names with known ones, so far
     effort: int = 6_000  # steps that proofs may still take in this file

@@ -6,7 +6,7 @@ cannot be decided without a model is left to the check that runs with one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from sparsec.dsl import names
@@ -17,6 +17,7 @@ from sparsec.dsl.evaluate import EvaluationError, Value, evaluate
 from sparsec.dsl.paths import Place, conditions_of, places, references
 
 Turn = tuple[int, int]  # when within one layer: hook, then place in the file
+_Use = tuple[t.Ref, Turn, Place]
 _ORDER = {name: index for index, name in enumerate(names.HOOKS)}
 _UNKNOWN_MODEL = 2  # layers beyond the largest literal that are enumerated where the model is unknown
 _MOST = 128  # layers enumerated at most
@@ -38,20 +39,33 @@ def check_shared_flow(ctx: Context) -> None:
     known = default_values(ctx)
     layers = [{**known, "layer": layer} for layer in range(_layer_count(ctx))]
     for phase in ("prefill", "decode"):
-        placed = list(_in_layers(ctx.method, phase))
+        reads, writes = _uses(ctx, phase, {state.target.name.text: state for state in shared})
         for state in shared:
+            name = state.target.name.text
             try:
-                reads = _accesses(ctx, placed, layers, lambda stmt, state=state: list(_reads(ctx, stmt, state)))
-                writes = _accesses(ctx, placed, layers, lambda stmt, state=state: _writes(stmt, state))
+                found = [_accesses(ctx, uses.get(name, ()), layers) for uses in (reads, writes)]
             except EvaluationError:  # a guard needs a model
                 continue
-            _check_state(ctx, state, reads, writes)
+            _check_state(ctx, state, *found)
 
 
-def _accesses(
-    ctx: Context, placed: list[tuple[Turn, Place]], layers: list[dict[str, Value]], of: Callable[[t.Stmt], list[t.Ref]]
-) -> list[_Access]:
-    return [_Access(ref, turn, _layers_of(ctx, place, layers)) for turn, place in placed for ref in of(place.stmt)]
+def _uses(ctx: Context, phase: str, shared: dict[str, t.State]) -> tuple[dict[str, list[_Use]], dict[str, list[_Use]]]:
+    """Where each shared state is read and where it is written, by name, in one walk over the phase's statements."""
+    reads: dict[str, list[_Use]] = {}
+    writes: dict[str, list[_Use]] = {}
+    for turn, place in _in_layers(ctx.method, phase):
+        target = place.stmt.target if isinstance(place.stmt, t.Assign) else None
+        if target is not None and target.name.text in shared:
+            writes.setdefault(target.name.text, []).append((target, turn, place))
+        for ref in references(place.stmt):
+            name, symbol = ref.name.text, ctx.symbol_of(ref)
+            if ref is not target and name in shared and symbol is not None and symbol.item is shared[name]:
+                reads.setdefault(name, []).append((ref, turn, place))
+    return reads, writes
+
+
+def _accesses(ctx: Context, uses: Iterable[_Use], layers: list[dict[str, Value]]) -> list[_Access]:
+    return [_Access(ref, turn, _layers_of(ctx, place, layers)) for ref, turn, place in uses]
 
 
 def _check_state(ctx: Context, state: t.State, reads: list[_Access], writes: list[_Access]) -> None:
@@ -74,19 +88,6 @@ def _in_layers(method: t.Method, phase: str) -> Iterator[tuple[Turn, Place]]:
             entry = names.HOOKS.get(ident.text)
             if entry is not None and entry.per == "layer" and phase in entry.phases:
                 yield from (((_ORDER[ident.text], place.stmt.span.start), place) for place in places(hook))
-
-
-def _writes(stmt: t.Stmt, state: t.State) -> list[t.Ref]:
-    is_update = isinstance(stmt, t.Assign) and stmt.target.name.text == state.target.name.text
-    return [stmt.target] if is_update else []
-
-
-def _reads(ctx: Context, stmt: t.Stmt, state: t.State) -> Iterator[t.Ref]:
-    target = stmt.target if isinstance(stmt, t.Assign) else None
-    for ref in references(stmt):
-        symbol = ctx.symbol_of(ref)
-        if ref is not target and symbol is not None and symbol.item is state:
-            yield ref
 
 
 def _layers_of(ctx: Context, place: Place, layers: list[dict[str, Value]]) -> frozenset[int]:

@@ -161,7 +161,7 @@ def _with_unknown(typer: Typer, expr: t.Binary, scope: Scope) -> bool:
         word = domains.bare(value)
         if word is None or domains.bare(param) is None or word in scope.lets or word in typer.ctx.symbols:
             continue
-        if scopes.is_choice_value(typer.ctx, word) and typer.infer(param, scope).kind == "unknown":
+        if scopes.choice_with(typer.ctx, word) is not None and typer.infer(param, scope).kind == "unknown":
             typer.ctx.types[id(value)] = UNKNOWN
             return True
     return False

@@ -116,7 +116,7 @@ def _unresolved(typer: Typer, ref: t.Ref, scope: Scope) -> None:
         ctx.report("S113", ref, f"the let `{name}` belongs to another hook (line {line})",
                    "repeat the `let` here, or keep the value in a `state`")  # fmt: skip
         return
-    owner = next((item for item in ctx.method.of(t.Param) if name in scopes.choices(item)), None)
+    owner = scopes.choice_with(ctx, name)
     if owner is not None or name in names.REDUCTIONS:
         what = f"a value of the choice `{owner.name}`" if owner else "a reduction"
         help = f"compare the choice: `{owner.name} == {name}`" if owner else f"write `{name}[t](...)`"

@@ -212,9 +212,11 @@ def choices(item: t.Param) -> tuple[str, ...]:
     return tuple(v.name.text for v in item.bound.low.items if isinstance(v, t.Ref) and not v.indices)
 
 
-def is_choice_value(ctx: Context, word: str) -> bool:
-    """Whether some choice param may have this value."""
-    return any(word in choices(item) for item in ctx.method.of(t.Param))
+def choice_with(ctx: Context, word: str) -> t.Param | None:
+    """The first choice param that may have this value."""
+    if ctx.choices is None:
+        ctx.choices = {value: item for item in reversed(ctx.method.of(t.Param)) for value in choices(item)}
+    return ctx.choices.get(word)
 
 
 def _check_hook_names(ctx: Context, item: t.Hook) -> None:

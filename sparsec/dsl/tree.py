@@ -349,9 +349,13 @@ class SparseFile(Node):
     method: Method
 
 
+_PLAIN = ("str", "str | None", "int", "bool")  # annotations of fields without nodes
+
+
 @cache
 def _parts(kind: type[Node]) -> tuple[str, ...]:
-    return tuple(entry.name for entry in fields(kind) if entry.name != "span")
+    """Fields that may hold nodes."""
+    return tuple(entry.name for entry in fields(kind) if entry.name != "span" and entry.type not in _PLAIN)
 
 
 def children(node: Node) -> Iterator[Node]:
@@ -370,4 +374,12 @@ def walk(node: Node) -> Iterator[Node]:
     while stack:
         current = stack.pop()
         yield current
-        stack.extend(reversed(tuple(children(current))))
+        below: list[Node] = []  # as `children` gives them, without a generator: this is where a check spends its time
+        for name in _parts(type(current)):
+            value = getattr(current, name)
+            if isinstance(value, tuple):
+                below += [item for item in value if isinstance(item, Node)]
+            elif isinstance(value, Node):
+                below.append(value)
+        below.reverse()
+        stack += below

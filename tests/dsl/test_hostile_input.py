@@ -52,7 +52,18 @@ HOSTILE = {
     "many statements": in_hook("let deep = len\n" * 5_000),
     "many hooks": "sparse 1 method m {" + "on finish_step { }\n" * 3_000 + "}",
     "many states": "sparse 1 method m {" + "".join(f"state s{i}[t, h]: f32 = 0\n" for i in range(2_000)) + "}",
-    "many unknown names": in_hook("".join(f"let x{i} = budgat{i}\n" for i in range(800))),
+    "many unknown names": in_hook("".join(f"let x{i} = budgat{i}\n" for i in range(2_000))),
+    "many choices and unknown names": "sparse 1 method m {" + "".join(f"param c{i}: choice in {{a{i}, b{i}}} = a{i}\n" for i in range(700))
+    + "on finish_step {" + "".join(f"let x{i} = where(q == a{i}, 1, 2)\n" for i in range(800)) + "}}",
+    "params in a chain": "sparse 1 method m { param p0: tokens in 1.. = 1\n"
+    + "".join(f"param p{i + 1}: tokens in p{i}..p{i} * 2 + 1 = p{i}\n" for i in range(1_100)) + "}",
+    "many shared states": "sparse 1 method m {" + "".join(
+        f"state s{i}: f32 = 0 shared\non after_decode_attention for layer == {i} {{ s{i} = 1 }}\n"
+        f"on build_decode_selection when s{i} > 0 {{ attend all }}\n" for i in range(400)) + "}",
+    "many attends": "sparse 1 method m { param b: tokens in 8.. = 8\n" + "".join(
+        f"on build_decode_selection for layer == {i} {{ attend recent(1) then top[t](max[h, c](K[t, h, c])) upto b }}\n" for i in range(500)) + "}",
+    "many sums": "sparse 1 method m { on after_decode_attention {\n"
+    + "".join(f"let x{i}[t, h] = sum[i, g](probs[i, h, g, t])\n" for i in range(1_200)) + "}}",
     "parentheses": let("(" * 30_000 + "1" + ")" * 30_000),
     "open parentheses": let("(" * 60_000),
     "closing parentheses": let(")" * 60_000),
