@@ -90,6 +90,8 @@ class _Reader:
 
     def _ended(self, condition: t.Expr) -> bool:
         """Whether the prompt has surely ended where a condition holds."""
+        if self.ctx.failed(condition):
+            return True  # reported; what was meant may say it
         return any(self._says_ended(part) for part in conjuncts(condition))
 
     def _says_ended(self, part: t.Expr) -> bool:
@@ -108,6 +110,8 @@ class _Reader:
 
     def _ended_without(self, condition: t.Expr) -> bool:
         """Whether the prompt has surely ended where a condition does not hold."""
+        if self.ctx.failed(condition):
+            return True
         match condition:
             case t.Ref(name=name):
                 return name.text == "prefilling"
