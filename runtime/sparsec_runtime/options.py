@@ -10,9 +10,9 @@ class EngineOptions:
     """Sizes of one engine.
 
     chunk: prompt tokens per prefill forward; token_budget: tokens per step over decode rows and chunks;
-    memory_tokens: the pools hold as many bytes of K and V as dense attention needs for this many tokens (see sizing.py); reserve_tokens: new
-    tokens that admission reserves per request (None: all of max_tokens, so that nobody is ever preempted);
-    graphs: decode on a CUDA device runs as captured graphs where the method allows it.
+    memory_tokens: the pools together hold as many bytes of K and V as dense attention needs for this many tokens;
+    reserve_tokens: new tokens that admission reserves per request (None: all of max_tokens, so that nobody is ever
+    preempted); graphs: decode on a CUDA device runs as captured graphs where the method allows it.
     """
 
     chunk: int = 512
