@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import sys
 import time
 import traceback
@@ -17,10 +16,10 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "runtime")]
 
 import torch  # noqa: E402
-import triton  # noqa: E402
 from sparsec_runtime.models.loading import load_model  # noqa: E402
 
 from sparsec.bench.decode import Workload, measure_decode  # noqa: E402
+from sparsec.bench.machine import facts  # noqa: E402
 
 
 def main() -> None:
@@ -28,16 +27,12 @@ def main() -> None:
     parser.add_argument("--run", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--shape", default="llama-3.1-8b-49k")
-    parser.add_argument("--commit", default=os.environ.get("COMMIT", "unknown"))
     parser.add_argument("--steps", type=int, default=256)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("rows", nargs="+")
     args = parser.parse_args()
     model = load_model(args.shape, device="cuda", load_format="dummy")
-    facts = {
-        "run": args.run, "commit": args.commit, "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__,
-        "command": " ".join(sys.argv),
-    }  # fmt: skip
+    found = facts(args.run, " ".join(sys.argv))
     for text in args.rows:
         method, context, batch, *params = text.split()
         work = Workload(
@@ -54,12 +49,12 @@ def main() -> None:
             gc.collect()
             torch.cuda.empty_cache()
         with args.out.open("a") as file:
-            file.write(json.dumps({**facts, **row}) + "\n")
+            file.write(json.dumps({**found, **row}) + "\n")
         profile = row.pop("profile")
         print(json.dumps({key: row[key] for key in (
             "method", "context", "batch", "ms_per_step", "each", "tok_s", "floor_ms", "ratio", "host_ms", "bulk_steps", "kernels", "kv_bytes_per_request",
         )}), round(time.time() - begin, 1), "s", flush=True)  # fmt: skip
-        for name, count, microseconds in profile[:14]:
+        for name, count, microseconds in profile[:5]:
             print(f"    {microseconds:9.1f} us {count:4d} {microseconds / count:8.2f} us each  {name}", flush=True)
 
 

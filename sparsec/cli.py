@@ -16,7 +16,7 @@ from sparsec.data.help import epilog
 from sparsec.diagnostics import SpecError
 from sparsec.failures import CommandError
 
-COMMANDS = ("run", "check", "fmt", "explain", "compile", "verify", "methods", "models", "pull", "new")
+COMMANDS = ("run", "check", "fmt", "explain", "compile", "verify", "methods", "models", "pull", "new", "bench")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -109,7 +109,7 @@ def test_keys_that_turn_at_their_rank_score_as_if_they_had_been_turned_before(he
     merge_chunks[(rows, heads * group)](part, lse, held, out, row_lse, TILE=32, **common)
     for row, length in enumerate(lengths):
         keys, values = (rows_of(pool, table, row, length, heads) for pool in (k, v))
-        turned = rope.rotate(keys, cos[:length].double(), sin[:length].double())
+        turned = rope.rotate(keys, *(x[:length].double().expand(heads, -1, -1) for x in (cos, sin)))
         asked = rope.rotate(q[row].double().view(heads, group, dim), *(x[length - 1].double().expand(heads, group, -1) for x in (cos, sin)))
         wanted = ((torch.einsum("hgd,htd->hgt", asked, turned) * scale).softmax(-1) @ values).flatten(0, 1)
         error = ((out[row].double() - wanted).norm() / wanted.norm()).item()

@@ -160,7 +160,7 @@ class DecodeForward:
         assert width <= LARGEST, f"{buffers.pages} pages of one request are ranked at once; at most {LARGEST}"
         best_pages[(buffers.rows, shape.kv_heads)](
             buffers.worth, held, buffers.header[CHOSEN_PAGES], buffers.chosen, buffers.pages, buffers.chosen.shape[2],
-            H=shape.kv_heads, PAGE=storage.page_size, BLOCK=width, num_warps=max(4, min(16, width // self.tuning.ranked_each)), **self.chain,
+            H=shape.kv_heads, PAGE=storage.page_size, BLOCK=width, num_warps=max(4, min(32, width // self.tuning.ranked_each)), **self.chain,
         )  # fmt: skip
 
     def _attend(self, layer: int, buffers: DecodeBuffers) -> None:

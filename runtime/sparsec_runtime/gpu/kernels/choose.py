@@ -66,9 +66,10 @@ def least_of_best(key, candidate, count):
     least = tl.zeros([], tl.uint32)
     missing = count
     for step in tl.static_range(4):
-        shift: tl.constexpr = 24 - 8 * step
-        same = candidate if step == 0 else candidate & ((key >> (shift + 8)) == least)
-        found = tl.histogram(((key >> shift) & 255).to(tl.int32), 256, mask=same)
+        same = candidate
+        if step > 0:
+            same = candidate & ((key >> (32 - 8 * step)) == least)
+        found = tl.histogram(((key >> (24 - 8 * step)) & 255).to(tl.int32), 256, mask=same)
         reaching = tl.sum(found, 0) - tl.cumsum(found, 0) + found  # how many have this digit or a larger one
         digit = tl.maximum(tl.sum((reaching >= missing).to(tl.int32), 0) - 1, 0)
         missing -= tl.sum(tl.where(digits > digit, found, 0), 0)
