@@ -17,10 +17,10 @@ from triton.compiler import ASTSource  # noqa: E402
 
 HEADS = {"H": 8, "G": 4, "GP": 16, "D": 128, "DP": 128}
 ENTRIES = {"ENTRIES": 8, "EP": 16, "RAGGED": False}
-ATTEND = {**ENTRIES, **HEADS, "PAGE": 16, "CHUNK": 1024, "TILE": 64, "PER_HEAD": False, "PICKED": False, "LOGITS": False, "RANKED": False,
+ATTEND = {**ENTRIES, **HEADS, "PAGE": 16, "CHUNK": 1024, "TILE": 64, "PER_HEAD": False, "PICKED": False, "LOGITS": False, "FIRSTS": False,
           "STAGES": 2, "EXACT": False}  # fmt: skip
-INTS = ("table", "len", "pages", "held", "kept", "first", "newest", "source", "count", "row_pos")
-FLOATS = ("part", "lse", "logits", "cos", "sin", "worth", "state", "row_lse", "best")
+INTS = ("table", "len", "pages", "held", "kept", "first", "newest", "source", "count", "row_pos", "pos")
+FLOATS = ("part", "lse", "logits", "cos", "sin", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq")
 
 
 def signature(kernel, constants: dict[str, object]) -> dict[str, str]:
@@ -61,20 +61,22 @@ def main() -> None:
     for tile, stages, warps in ((64, 2, 4), (64, 2, 2)):
         report(attention.attend_chunks, {**ATTEND, "TILE": tile, "STAGES": stages}, warps, f"tile {tile} stages {stages}")
     report(attention.attend_chunks, {**ATTEND, "LOGITS": True}, 2, "logits")
-    report(attention.attend_chunks, {**ATTEND, "RANKED": True}, 4, "turning keys")
+    report(attention.attend_chunks, {**ATTEND, "FIRSTS": True}, 4, "first rows apart")
     report(attention.attend_chunks, {**ATTEND, "PICKED": True, "CHUNK": 512, "STAGES": 3}, 2, "picked pages")
     report(attention.merge_chunks, {**ENTRIES, "H": 8, "G": 4, "D": 128, "DP": 128, "CHUNK": 1024, "TILE": 64}, 4)
     report(choose.bound_pages, {"ROWS": 8, "EP": 16, **HEADS, "PAGE": 16, "TILE": 64, "PER_HEAD": False, "OVER_G": "max", "EXACT": False}, 4)
     for size in (4096, 16384):
         report(choose.best_pages, {"H": 8, "PAGE": 16, "BLOCK": size}, 8, f"{size} pages")
-    for ranked in (True, False):
-        report(evict.rows_that_stay, {"H": 8, "PAGE": 16, "BLOCK": 16384, "RANKED": ranked}, 16, f"ranked {ranked}")
+    report(evict.rows_that_stay, {"H": 8, "PAGE": 16, "BLOCK": 16384}, 16)
+    report(evict.rows_at_the_ends, {"H": 8, "TILE": 1024}, 4)
+    report(write.turn_rows, {"H": 8, "D": 128, "HALF": 64, "PAGE": 16, "TILE": 64}, 4)
+    report(block.begin_step, {"BLOCK": 1024, "HALF": 64, "RANKS": True}, 4)
     report(evict.move_rows, {"H": 8, "PAGE": 16, "WIDTH": 128, "PADDED": 128, "TILE": 64}, 4)
     report(mass.add_mass, {**ENTRIES, "H": 8, "G": 4, "PAGE": 16, "TILE": 512, "PER_HEAD": False, "OVER_G": "mean"}, 4)
     report(project.project, {"DEPTH": 4096, "BM": 16, "BN": 64, "BK": 128, "SPLITS": 4, "BIAS": False, "STAGES": 3}, 4)
     report(project.project_gated, {"DEPTH": 4096, "BM": 16, "BN": 32, "BK": 128, "STAGES": 3}, 4)
     report(block.add_rms_norm, {"SPLITS": 4, "BLOCK": 4096}, 8)
-    report(write.write_rows, {"HQ": 32, "H": 8, "D": 128, "DP": 128, "PAGE": 16, "PER_HEAD": False, "NORM": True, "TURN": True, "POSITIONS": True,
+    report(write.write_rows, {"HQ": 32, "H": 8, "D": 128, "DP": 128, "PAGE": 16, "PER_HEAD": False, "NORM": True, "FIRSTS": True, "POSITIONS": True,
                               "STATE": True, "BOUNDS": True}, 1)  # fmt: skip
 
 

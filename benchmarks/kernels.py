@@ -57,9 +57,9 @@ def attention(rows: int, tokens: int, picked: int, sweep: list[tuple[int, int, i
         def run() -> None:
             for layer in range(layers):
                 attend_chunks[(min(items, programs * 132),)](
-                    q, k[layer], v[layer], table, held, chosen, part, part_lse, part, part, part, 0.1275, table.stride(0), 0, chosen.stride(0), chosen.stride(1), 0,
+                    q, q, k[layer], v[layer], table, held, held, chosen, part, part_lse, part, 0.1275, table.stride(0), 0, chosen.stride(0), chosen.stride(1), 0,
                     ENTRIES=rows, EP=ep, H=H, G=G, GP=16, D=D, DP=D, PAGE=PAGE, CHUNK=chunk, TILE=tile, RAGGED=False, PER_HEAD=False,
-                    PICKED=picked > 0, LOGITS=False, RANKED=False, STAGES=stages, EXACT=False, num_warps=warps,
+                    PICKED=picked > 0, LOGITS=False, FIRSTS=False, STAGES=stages, EXACT=False, num_warps=warps,
                 )  # fmt: skip
                 merge_chunks[(rows, H * G)](
                     part, part_lse, held, out, lse, ENTRIES=rows, EP=ep, H=H, G=G, D=D, DP=D, CHUNK=chunk, TILE=32, RAGGED=False, num_warps=4

@@ -62,7 +62,7 @@ def measure_decode(work: Workload, model: LoadedModel) -> dict[str, object]:
     graphs = DecodeGraphs(model, manager, pool_tokens=tokens, tokens=_longest(work))
     fill_pools(manager)
     shuffle_pages(manager)
-    _repetition(graphs, params, work, work.steps)  # discarded: kernels compile, pages settle
+    _repetition(graphs, params, work, min(160, work.steps))  # discarded: kernels compile, pages settle
     profile = _profile(graphs, params, work)
     runs = [_repetition(graphs, params, work, work.steps) for _ in range(work.repetitions)]
     each = [run["ms"] for run in runs]

@@ -48,8 +48,8 @@ def test_attention_equals_plain_attention_over_ragged_rows(heads, group, dim, dt
     small = dtype == torch.float32 or dim == 256
     common = {"ENTRIES": rows, "EP": 16, "RAGGED": False, "H": heads, "G": group, "D": dim, "DP": padded, "CHUNK": 1024}
     attend_chunks[(97,)](
-        q, k, v, table, held, table, part, lse, logits, part, part, scale * 1.4426950408889634, table.stride(0), 0, 0, 0, logits.shape[2],
-        GP=16, PAGE=PAGE, TILE=32 if small else 64, PER_HEAD=False, PICKED=False, LOGITS=True, RANKED=False, STAGES=2, EXACT=dtype == torch.float32,
+        q, q, k, v, table, held, held, table, part, lse, logits, scale * 1.4426950408889634, table.stride(0), 0, 0, 0, logits.shape[2],
+        GP=16, PAGE=PAGE, TILE=32 if small else 64, PER_HEAD=False, PICKED=False, LOGITS=True, FIRSTS=False, STAGES=2, EXACT=dtype == torch.float32,
         **common,
     )  # fmt: skip
     merge_chunks[(rows, heads * group)](part, lse, held, out, row_lse, TILE=32, **common)
@@ -83,34 +83,30 @@ def test_ranking_takes_the_best_pages_and_the_lower_of_equal_ones(pages):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize(("heads", "group", "dim"), [(2, 4, 128), (2, 3, 64)])
-def test_keys_that_turn_at_their_rank_score_as_if_they_had_been_turned_before(heads, group, dim, dtype):
+def test_the_first_rows_are_asked_by_their_own_query(dtype):
     from sparsec_runtime.gpu.kernels.attention import attend_chunks, merge_chunks
-    from sparsec_runtime.rope import Rope
 
-    torch.manual_seed(dim)
-    lengths = (1, 17, 130, 2049, 700)
+    torch.manual_seed(5)
+    heads, group, dim, lengths, firsts = 2, 4, 64, (1, 17, 130, 2049, 700), (4, 4, 0, 70, 3)
     k, v, table = paged(lengths, heads, dim, dtype)
     rows = len(lengths)
     q = torch.randn(rows, heads * group, dim, device="cuda", dtype=dtype)
-    rope = Rope.plain(10000.0, dim, device="cuda")
-    cos, sin = rope.cos_sin(torch.arange(4096, device="cuda"))
-    angles = cos[:, : dim // 2].contiguous(), sin[:, : dim // 2].contiguous()
-    held = torch.tensor(lengths, dtype=torch.int32, device="cuda")
+    q_first = torch.randn_like(q)
+    held, first = (torch.tensor(x, dtype=torch.int32, device="cuda") for x in (lengths, firsts))
     part, lse = torch.empty(rows * heads * 40, group, dim, device="cuda"), torch.empty(rows * heads * 40, group, device="cuda")
     out, row_lse = torch.empty_like(q), torch.empty(rows, heads * group, device="cuda")
     scale = dim**-0.5
     common = {"ENTRIES": rows, "EP": 16, "RAGGED": False, "H": heads, "G": group, "D": dim, "DP": dim, "CHUNK": 1024}
     attend_chunks[(97,)](
-        q, k, v, table, held, table, part, lse, part, *angles, scale * 1.4426950408889634, table.stride(0), 0, 0, 0, 0,
-        GP=16, PAGE=PAGE, TILE=32 if dtype == torch.float32 else 64, PER_HEAD=False, PICKED=False, LOGITS=False, RANKED=True, STAGES=2,
+        q, q_first, k, v, table, held, first, table, part, lse, part, scale * 1.4426950408889634, table.stride(0), 0, 0, 0, 0,
+        GP=16, PAGE=PAGE, TILE=32 if dtype == torch.float32 else 64, PER_HEAD=False, PICKED=False, LOGITS=False, FIRSTS=True, STAGES=2,
         EXACT=dtype == torch.float32, **common,
     )  # fmt: skip
     merge_chunks[(rows, heads * group)](part, lse, held, out, row_lse, TILE=32, **common)
-    for row, length in enumerate(lengths):
+    for row, (length, n) in enumerate(zip(lengths, firsts)):
         keys, values = (rows_of(pool, table, row, length, heads) for pool in (k, v))
-        turned = rope.rotate(keys, *(x[:length].double().expand(heads, -1, -1) for x in (cos, sin)))
-        asked = rope.rotate(q[row].double().view(heads, group, dim), *(x[length - 1].double().expand(heads, group, -1) for x in (cos, sin)))
-        wanted = ((torch.einsum("hgd,htd->hgt", asked, turned) * scale).softmax(-1) @ values).flatten(0, 1)
+        asked = [torch.einsum("hgd,htd->hgt", x[row].double().view(heads, group, dim), keys) * scale for x in (q_first, q)]
+        scores = torch.cat((asked[0][..., :n], asked[1][..., n:]), dim=-1)
+        wanted = (scores.softmax(-1) @ values).flatten(0, 1)
         error = ((out[row].double() - wanted).norm() / wanted.norm()).item()
-        assert error < (1e-2 if dtype == torch.bfloat16 else 2e-5), (length, error)
+        assert error < TOLERANCE[dtype], (length, error)

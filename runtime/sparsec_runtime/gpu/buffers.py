@@ -16,7 +16,7 @@ from ..storage import Storage
 from ..tables import table_rows
 from .tuning import Tuning
 
-POSITION, CHOSEN_TOKENS, CHOSEN_PAGES, FIRST_PAGES, NEWEST_PAGES, HEADER = range(6)
+POSITION, CHOSEN_TOKENS, CHOSEN_PAGES, FIRST_PAGES, NEWEST_PAGES, FIRST_ROWS, HEADER = range(7)
 
 
 class DecodeBuffers:
@@ -39,10 +39,11 @@ class DecodeBuffers:
         self.x = torch.empty((rows, shape.hidden), dtype=dtype, device=device)
         self.normed = torch.empty_like(self.x)
         self.q = torch.empty((rows, shape.q_heads, shape.head_dim), dtype=dtype, device=device)
+        self.q_first = torch.empty_like(self.q)
         self.attended = torch.empty_like(self.q)
         self.active = torch.empty((rows, shape.intermediate), dtype=dtype, device=device)
         half = storage.rope.dim // 2
-        self.cos = torch.empty((rows, half), dtype=torch.float32, device=device)
+        self.cos = torch.empty((2, rows, half), dtype=torch.float32, device=device)
         self.sin = torch.empty_like(self.cos)
         self.vocab_part = min(2048, 1 << (shape.vocab - 1).bit_length())
         parts = -(-shape.vocab // self.vocab_part)

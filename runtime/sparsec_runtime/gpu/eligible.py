@@ -17,8 +17,8 @@ def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
     reasons += [f"{hook} matches no kernel skeleton" for hook in DECODE_HOOKS if hook in bound and hook not in plan.hooks and not plan.reasons]
     if len(layout.zones) > 1 or not layout.zones[0].raw:
         reasons.append("rows lie in several zones, or in a codec: no kernel reads them yet")
-    if layout.position == "rank" and (layout.scope != "shared" or plan.pages is not None):
-        reasons.append("K turns at its rank while counts differ or pages are chosen: no kernel does that yet")
+    if layout.position == "rank" and (layout.scope != "shared" or plan.keep is None or plan.keep.state is not None):
+        reasons.append("positions are counted anew inside the cache: kernels do that where the first and the newest rows are kept and no others")
     known = {plan.mass.state} if plan.mass is not None else set()
     reasons += [f"state '{state.name}' is kept by no kernel" for state in layout.states if state.name not in known]
     bounds = {plan.pages.low, plan.pages.high} if plan.pages is not None else set()
@@ -34,6 +34,4 @@ def model_reasons(method: type[CacheManager], model: LoadedModel) -> tuple[str, 
         reasons.append("RoPE pairs interleaved channels")
     if method.LAYOUT.position == "rank" and (rope.dim != head_dim or head_dim & (head_dim - 1)):
         reasons.append(f"RoPE at ranks turns {rope.dim} of {head_dim} channels: the kernel turns all of a power of two")
-    if method.LAYOUT.position == "rank" and head_dim < 32 and model.device.type == "cuda":
-        reasons.append(f"heads of {head_dim} channels: tensor cores take halves of 16 or more")
     return tuple(reasons)

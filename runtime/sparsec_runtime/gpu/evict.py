@@ -10,14 +10,15 @@ from ..decode_plan import Keep
 from ..layout import PARTS
 from ..sequence import Sequence
 from ..storage import Storage
-from .kernels.evict import move_rows, rows_that_stay
+from .kernels.evict import move_rows, rows_at_the_ends, rows_that_stay
+from .kernels.write import turn_rows
 
 LARGEST = 1 << 15  # rows of one ranking
 
 
 def evicts_on_device(storage: Storage, keep: Keep | None, tokens: int) -> bool:
     """Whether the kernels below do the method's evictions; else the generated hooks do, in torch."""
-    return keep is not None and storage.layout.scope == "shared" and tokens <= LARGEST
+    return keep is not None and storage.layout.scope == "shared" and (keep.state is None or tokens <= LARGEST)
 
 
 def evict_rows(storage: Storage, keep: Keep, table: Tensor, sequences: list[Sequence], kept: list[int]) -> None:
@@ -28,13 +29,18 @@ def evict_rows(storage: Storage, keep: Keep, table: Tensor, sequences: list[Sequ
     held_at, kept_at, first, newest = (sent.pin_memory() if table.is_cuda else sent).to(table.device, non_blocking=True)
     places = len(sequences) * storage.heads
     source = torch.empty((storage.layers, places, max(kept)), dtype=torch.int32, device=table.device)
-    state = source if keep.state is None else storage.token_states[keep.state][1].data
-    block = 1 << (max(held) - 1).bit_length()
     grid = (places, storage.layers)
-    rows_that_stay[grid](
-        state, table, held_at, kept_at, first, newest, source, state.stride(0), table.stride(0), source.stride(0), source.stride(1),
-        H=storage.heads, PAGE=storage.page_size, BLOCK=block, RANKED=keep.state is not None, num_warps=max(4, min(16, block // 512)),
-    )  # fmt: skip
+    if keep.state is None:
+        rows_at_the_ends[(places, storage.layers, -(-max(kept) // 1024))](
+            held_at, kept_at, first, source, source.stride(0), source.stride(1), H=storage.heads, TILE=1024
+        )
+    else:
+        state = storage.token_states[keep.state][1].data
+        block = 1 << (max(held) - 1).bit_length()
+        rows_that_stay[grid](
+            state, table, held_at, kept_at, first, newest, source, state.stride(0), table.stride(0), source.stride(0), source.stride(1),
+            H=storage.heads, PAGE=storage.page_size, BLOCK=block, num_warps=max(4, min(16, block // 512)),
+        )  # fmt: skip
     for data in _moving(storage):
         width = data[0, 0, 0].numel()
         move_rows[grid](
@@ -50,3 +56,14 @@ def _moving(storage: Storage) -> list[Tensor]:
     arrays += [] if storage.positions is None else [storage.positions]
     arrays += [array for _, array in storage.token_states.values()]
     return [array.data for array in arrays]
+
+
+def turn_prompt(storage: Storage, table: Tensor, held: int) -> None:
+    """K of one request, stored before RoPE, turned at its positions. table [1, index]."""
+    assert storage.positions is not None, "a method that counts positions anew evicts"
+    keys, positions, rope = storage.stores[storage.newest_zone, "K"].rows.data, storage.positions.data, storage.rope
+    tile = 64 if table.is_cuda else 16
+    turn_rows[(-(-held // tile), storage.heads, storage.layers)](
+        keys, positions, table, rope.inv_freq, held, rope.scaling, keys.stride(0), positions.stride(0),
+        H=storage.heads, D=storage.head_dim, HALF=rope.dim // 2, PAGE=storage.page_size, TILE=tile,
+    )  # fmt: skip

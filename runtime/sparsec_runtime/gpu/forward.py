@@ -16,7 +16,7 @@ from torch import Tensor
 from ..decode_plan import DecodePlan
 from ..models.loading import LoadedModel
 from ..storage import Storage
-from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, NEWEST_PAGES, POSITION, DecodeBuffers
+from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, FIRST_ROWS, NEWEST_PAGES, POSITION, DecodeBuffers
 from .kernels.attention import attend_chunks, merge_chunks
 from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
 from .kernels.choose import best_pages, bound_pages
@@ -45,7 +45,7 @@ class DecodeForward:
     chooses: tuple[bool, ...]  # layers that attend to chosen pages only
     weighs: tuple[bool, ...]  # layers whose mass is added
     tuning: Tuning
-    angles: tuple[Tensor, Tensor] | None  # cos and sin of ranks [rank, channel / 2], where K turns when it is read
+    ranked: bool  # positions are counted anew inside the cache
 
     @property
     def chain(self) -> dict[str, bool]:
@@ -59,8 +59,8 @@ class DecodeForward:
         block = min(1024, _pow2(shape.hidden))
         half = self.storage.rope.dim // 2
         begin_step[(buffers.rows, triton.cdiv(shape.hidden, block))](
-            buffers.ids, buffers.header[POSITION], decoder.embed_tokens.weight, buffers.x, self.storage.rope.inv_freq, buffers.cos, buffers.sin,
-            shape.hidden, self.storage.rope.scaling, half, BLOCK=block, HALF=_pow2(half), **self.chain,
+            buffers.ids, buffers.header[POSITION], buffers.held_of(0), decoder.embed_tokens.weight, buffers.x, self.storage.rope.inv_freq, buffers.cos, buffers.sin,
+            shape.hidden, self.storage.rope.scaling, half, buffers.rows, BLOCK=block, HALF=_pow2(half), RANKS=self.ranked, **self.chain,
         )  # fmt: skip
         delta = None
         for layer in range(shape.layers):
@@ -132,13 +132,13 @@ class DecodeForward:
         state, initial = self._state(layer)
         ragged = storage.ragged_heads
         write_rows[(buffers.rows, shape.q_heads + 2 * shape.kv_heads)](
-            qkv, buffers.q, keys, values, qkv if w.q_norm is None else w.q_norm, qkv if w.k_norm is None else w.k_norm,
-            buffers.cos, buffers.sin, table, buffers.held_of(layer), buffers.header[POSITION],
+            qkv, buffers.q, buffers.q_first, keys, values, qkv if w.q_norm is None else w.q_norm, qkv if w.k_norm is None else w.k_norm,
+            buffers.cos[0], buffers.sin[0], buffers.cos[1], buffers.sin[1], table, buffers.held_of(layer), buffers.header[POSITION],
             buffers.held if storage.positions is None else storage.positions.of(layer), buffers.cos if state is None else state,
             keys if bounds is None else bounds[0], keys if bounds is None else bounds[1],
             initial, storage.rope.dim // 2, shape.rms_eps, table_row, table_head, shape.kv_heads if ragged else 1, 1 if ragged else 0,
             HQ=shape.q_heads, H=shape.kv_heads, D=shape.head_dim, DP=_pow2(shape.head_dim), PAGE=storage.page_size, PER_HEAD=ragged,
-            NORM=w.q_norm is not None, TURN=storage.layout.position == "logical", POSITIONS=storage.positions is not None,
+            NORM=w.q_norm is not None, FIRSTS=self.ranked, POSITIONS=storage.positions is not None,
             STATE=state is not None, BOUNDS=bounds is not None, num_warps=1, **self.chain,
         )  # fmt: skip
 
@@ -169,17 +169,17 @@ class DecodeForward:
         picked = self.chooses[layer]
         held = buffers.header[CHOSEN_TOKENS] if picked else buffers.held_of(layer)
         mass = self.plan.mass if self.weighs[layer] else None
-        size = tuning.picked if picked else tuning.turning if self.angles is not None else tuning.weighing if mass is not None else tuning.whole
+        size = tuning.picked if picked else tuning.weighing if mass is not None else tuning.whole
         pages = buffers.chosen if picked else table
         logits = buffers.part if mass is None else buffers.logits
         per_row = 0 if mass is None else buffers.logits.shape[2]
         entries = held.shape[0]
         common = {"ENTRIES": entries, "EP": max(16, _pow2(entries)), "RAGGED": storage.ragged_heads}
         attend_chunks[(min(buffers.part.shape[0], size.programs * tuning.multiprocessors),)](
-            buffers.q, *self._pools(layer), table, held, pages, buffers.part, buffers.part_lse, logits, *(self.angles or (buffers.cos, buffers.sin)),
+            buffers.q, buffers.q_first, *self._pools(layer), table, held, buffers.header[FIRST_ROWS], pages, buffers.part, buffers.part_lse, logits,
             float(shape.scale) * LOG2_E, table_row, table_head, pages.stride(0), pages.stride(1), per_row,
             **common, **self._heads(), PAGE=storage.page_size, CHUNK=size.chunk, TILE=size.tile, PER_HEAD=storage.ragged_heads, PICKED=picked,
-            LOGITS=mass is not None, RANKED=self.angles is not None, STAGES=size.stages, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
+            LOGITS=mass is not None, FIRSTS=self.ranked, STAGES=size.stages, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
         )  # fmt: skip
         merge_chunks[(buffers.rows, shape.q_heads)](
             buffers.part, buffers.part_lse, held, buffers.attended, buffers.row_lse,

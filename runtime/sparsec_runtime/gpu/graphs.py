@@ -19,9 +19,9 @@ from ..models.loading import LoadedModel
 from ..planning import zones_after
 from ..sequence import Sequence
 from ..step import StepBatch
-from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, HEADER, NEWEST_PAGES, POSITION, DecodeBuffers
+from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, FIRST_ROWS, HEADER, NEWEST_PAGES, POSITION, DecodeBuffers
 from .eligible import model_reasons, reasons_against_graph
-from .evict import evict_rows, evicts_on_device
+from .evict import evict_rows, evicts_on_device, turn_prompt
 from .forward import DecodeForward
 from .tuning import tuning_of
 from .weights import fused_weights
@@ -57,20 +57,15 @@ class DecodeGraphs:
             model, fused_weights(model), storage, plan,
             chooses=tuple(plan.pages is not None and manager.fires("build_decode_selection", layer) for layer in layers),
             weighs=tuple(plan.mass is not None and manager.fires("after_decode_attention", layer) for layer in layers),
-            tuning=tuning_of(storage.device), angles=self._angles() if manager.LAYOUT.position == "rank" else None,
+            tuning=tuning_of(storage.device), ranked=manager.LAYOUT.position == "rank",
         )  # fmt: skip
         self._finishes = FINISH_STEP in bound_hooks(type(manager))
         self._buckets: dict[int, _Bucket] = {}
         self._memory = torch.cuda.graph_pool_handle() if storage.device.type == "cuda" else None
         self._batch: StepBatch | None = None
         self._sequences: list[Sequence] = []
+        self._turned: set[int] = set()  # handles whose keys lie turned; a handle is never given twice
         self.bulk_steps = 0  # steps after which rows were evicted
-
-    def _angles(self) -> tuple[Tensor, Tensor]:
-        rope = self.manager.storage.rope
-        cos, sin = rope.cos_sin(torch.arange(self.tokens + 64, device=self.manager.device))
-        half = rope.dim // 2
-        return cos[:, :half].contiguous(), sin[:, :half].contiguous()
 
     # ---- one step ------------------------------------------------------------------------------
 
@@ -94,6 +89,7 @@ class DecodeGraphs:
         """
         bucket = self._bucket_of(len(self._sequences))
         self._mirror_tables(bucket)
+        self._turn_prompts(bucket)
         self._send_counts(bucket, ids)
         if bucket.graph is not None:
             bucket.graph.replay()
@@ -143,6 +139,16 @@ class DecodeGraphs:
         self.manager.finish()
         self.manager.commit_step()
 
+    def _turn_prompts(self, bucket: _Bucket) -> None:
+        """Where positions are counted anew, K of a prompt is stored before RoPE; graphs read it turned (kernels/write.py)."""
+        if not self.forward.ranked:
+            return
+        assert self._batch is not None
+        for row, (handle, sequence) in enumerate(zip(self._batch.handles, self._sequences)):
+            if handle not in self._turned:
+                turn_prompt(self.manager.storage, bucket.buffers.table[row], int(sequence.rows[0, 0]))
+                self._turned.add(handle)
+
     def _mirror_tables(self, bucket: _Bucket) -> None:
         """Sends the entries of the tables that differ from what the device has."""
         name = self.manager.storage.row_stream.name
@@ -170,6 +176,8 @@ class DecodeGraphs:
                 held[:, row] = sequence.rows[: held.shape[0], 0] + 1
             if self.manager.DECODE.pages is not None:
                 self._choice(header, row, sequence)
+            if self.forward.ranked and self.manager.DECODE.keep is not None:
+                header[FIRST_ROWS, row] = self.manager.DECODE.keep.first(sequence.params)
         buffers.send(buffers.counts, np.concatenate((header.ravel(), held.ravel())))
         if ids is not None:
             padded = np.zeros(buffers.rows, dtype=np.int64)

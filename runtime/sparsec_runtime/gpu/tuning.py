@@ -33,13 +33,12 @@ class ProjectionTiles:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """whole, picked: attention over all pages of a row, or over those that a method picked; weighing, turning: over all pages where it also writes its
-    logits, or turns the keys. bounds: tile and programs of the pages' bounds; ranked_each: pages per warp of their ranking. projections: by (width, depth), up to `max_rows` rows."""
+    """whole, picked: attention over all pages of a row, or over those that a method picked; weighing: over all pages where it also writes its
+    logits. bounds: tile and programs of the pages' bounds; ranked_each: pages per warp of their ranking. projections: by (width, depth), up to `max_rows` rows."""
 
     multiprocessors: int
     whole: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=4, stages=2, programs=4)
     weighing: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=2, stages=2, programs=4)
-    turning: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=4, stages=2, programs=4)
     bounds: AttentionSizes = AttentionSizes(chunk=0, tile=64, warps=4, stages=1, programs=4)
     ranked_each: int = 512
     picked: AttentionSizes = AttentionSizes(chunk=512, tile=64, warps=2, stages=3, programs=4)
@@ -63,7 +62,7 @@ _HOPPER = {  # benchmarks/kernels.py tiles, up to 16 rows
 
 def tuning_of(device: torch.device) -> Tuning:
     if device.type != "cuda":
-        return Tuning(3, _INTERPRETER, _INTERPRETER, _INTERPRETER, _INTERPRETER, picked=_INTERPRETER)  # so few that items outnumber programs
+        return Tuning(3, _INTERPRETER, _INTERPRETER, _INTERPRETER, picked=_INTERPRETER)  # so few that items outnumber programs
     count = torch.cuda.get_device_properties(device).multi_processor_count
     hopper = torch.cuda.get_device_capability(device)[0] == 9
     return Tuning(count, projections=_HOPPER if hopper else {})

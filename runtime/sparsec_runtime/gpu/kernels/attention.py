@@ -36,18 +36,47 @@ def product(a, b, EXACT: tl.constexpr):
 
 
 @triton.jit
+def attend_tile(
+    q, top, total, out, k_ptr, v_ptr, table_ptr, pages_ptr, logits_at, token, last, h, scale2, g,
+    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, PAGE: tl.constexpr, PER_HEAD: tl.constexpr, PICKED: tl.constexpr,
+    LOGITS: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """One step of the running softmax of q [GP, DP] over the rows `token` below `last`: its new maximum [GP], sum [GP] and output [GP, DP]."""
+    here = token < last
+    c = tl.arange(0, DP)
+    index = token // PAGE
+    if PICKED:
+        index = tl.load(pages_ptr + index, here, 0)
+    page = tl.load(table_ptr + index, here, 0)
+    line = (unit_of(page, h, H, PER_HEAD) * PAGE + token % PAGE) * D
+    inside = here[:, None] & (c < D)[None, :]
+    x = product(q, tl.load(k_ptr + line[:, None] + c[None, :], inside, 0.0), EXACT) * scale2
+    x = tl.where(here[None, :], x, -float("inf"))
+    if LOGITS:
+        tl.store(logits_at[:, None] + token[None, :], x, (g < G)[:, None] & here[None, :])
+    higher = tl.maximum(top, tl.max(x, 1))
+    shrink = tl.exp2(top - higher)
+    p = tl.exp2(x - higher[:, None])
+    v = tl.load(v_ptr + line[:, None] + c[None, :], inside, 0.0)
+    if EXACT:
+        out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+    else:
+        out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v)
+    return higher, total * shrink + tl.sum(p, 1), out
+
+
+@triton.jit
 def attend_chunks(
-    q_ptr, k_ptr, v_ptr, table_ptr, len_ptr, pages_ptr, part_ptr, lse_ptr, logits_ptr, cos_ptr, sin_ptr,
+    q_ptr, q_first_ptr, k_ptr, v_ptr, table_ptr, len_ptr, first_ptr, pages_ptr, part_ptr, lse_ptr, logits_ptr,
     scale2, table_row, table_head, pages_row, pages_head, logits_row,
     ENTRIES: tl.constexpr, EP: tl.constexpr, H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     PAGE: tl.constexpr, CHUNK: tl.constexpr, TILE: tl.constexpr, RAGGED: tl.constexpr, PER_HEAD: tl.constexpr, PICKED: tl.constexpr,
-    LOGITS: tl.constexpr, RANKED: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, CHAINED: tl.constexpr = False,
+    LOGITS: tl.constexpr, FIRSTS: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """part [item, G, D] fp32: the chunk's normalised output; lse [item, G] base 2; logits [row, H * G, token] if LOGITS.
 
     PICKED: len counts the tokens of the pages listed in pages [row, head, index] (index of a page in the row's table).
-    RANKED: q and K are as before RoPE, and turn by their rank among the row's rows; cos, sin [rank, D / 2]. A tile's keys turn by their place in the
-    tile and q by what is left, so that the keys' angles are loaded once.
+    FIRSTS: the first[row] rows are asked by q_first, the others by q (write.py says why).
     """
     after_previous(CHAINED)
     e, lengths = lengths_of(len_ptr, ENTRIES, EP)
@@ -57,11 +86,7 @@ def attend_chunks(
     heads: tl.constexpr = 1 if RAGGED else H
     items = (all_whole + tl.sum(rests, 0)) * heads
     g, c, t = tl.arange(0, GP), tl.arange(0, DP), tl.arange(0, TILE)
-    half: tl.constexpr = DP // 2
-    pair = tl.arange(0, half)
-    if RANKED:
-        k_cos = tl.load(cos_ptr + t[:, None] * half + pair[None, :])
-        k_sin = tl.load(sin_ptr + t[:, None] * half + pair[None, :])
+    real = (g < G)[:, None] & (c < D)[None, :]
     for item in range(tl.program_id(0), items, tl.num_programs(0)):
         place = item // heads
         is_rest = place >= all_whole
@@ -71,53 +96,30 @@ def attend_chunks(
         length, size = tl.sum(tl.where(mine, lengths, 0), 0), tl.sum(tl.where(mine, sizes, 0), 0)
         row = entry // H if RAGGED else entry
         h = entry % H if RAGGED else item % heads
-        q_at = q_ptr + (row * H * G + h * G + g)[:, None] * D
-        if RANKED:
-            q_low = tl.load(q_at + pair[None, :], (g < G)[:, None], 0.0).to(tl.float32)
-            q_high = tl.load(q_at + half + pair[None, :], (g < G)[:, None], 0.0).to(tl.float32)
-        else:
-            q = tl.load(q_at + c[None, :], (g < G)[:, None] & (c < D)[None, :], 0.0)
-        first, last = chunk * size, tl.minimum(chunk * size + size, length)
+        head = row * H * G + h * G + g
+        begin, last = chunk * size, tl.minimum(chunk * size + size, length)
+        table_at, pages_at = table_ptr + row * table_row + h * table_head, pages_ptr + row * pages_row + h * pages_head
+        logits_at = logits_ptr + head.to(tl.int64) * logits_row
         top = tl.full([GP], -float("inf"), tl.float32)
         total = tl.zeros([GP], tl.float32)
         out = tl.zeros([GP, DP], tl.float32)
-        for start in tl.range(first, last, TILE, num_stages=STAGES):
-            token = start + t
-            here = token < last
-            index = token // PAGE
-            if PICKED:
-                index = tl.load(pages_ptr + row * pages_row + h * pages_head + index, here, 0)
-            page = tl.load(table_ptr + row * table_row + h * table_head + index, here, 0)
-            line = (unit_of(page, h, H, PER_HEAD) * PAGE + token % PAGE) * D
-            inside = here[:, None] & (c < D)[None, :]
-            if RANKED:
-                behind = length - 1 - start
-                cos = tl.load(cos_ptr + behind * half + pair)[None, :]
-                sin = tl.load(sin_ptr + behind * half + pair)[None, :]
-                low = tl.load(k_ptr + line[:, None] + pair[None, :], here[:, None], 0.0)
-                kind = low.dtype
-                low = low.to(tl.float32)
-                high = tl.load(k_ptr + line[:, None] + half + pair[None, :], here[:, None], 0.0).to(tl.float32)
-                x = product((q_low * cos - q_high * sin).to(kind), (low * k_cos - high * k_sin).to(kind), EXACT)
-                x = (x + product((q_high * cos + q_low * sin).to(kind), (high * k_cos + low * k_sin).to(kind), EXACT)) * scale2
-            else:
-                x = product(q, tl.load(k_ptr + line[:, None] + c[None, :], inside, 0.0), EXACT) * scale2
-            x = tl.where(here[None, :], x, -float("inf"))
-            if LOGITS:
-                at = logits_ptr + (row * H * G + h * G + g)[:, None].to(tl.int64) * logits_row + token[None, :]
-                tl.store(at, x, (g < G)[:, None] & here[None, :])
-            higher = tl.maximum(top, tl.max(x, 1))
-            shrink = tl.exp2(top - higher)
-            p = tl.exp2(x - higher[:, None])
-            v = tl.load(v_ptr + line[:, None] + c[None, :], inside, 0.0)
-            if EXACT:
-                out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
-            else:
-                out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v)
-            total = total * shrink + tl.sum(p, 1)
-            top = higher
+        if FIRSTS:
+            first = tl.minimum(tl.load(first_ptr + row), last)
+            q = tl.load(q_first_ptr + head[:, None] * D + c[None, :], real, 0.0)
+            for start in range(begin, first, TILE):
+                top, total, out = attend_tile(
+                    q, top, total, out, k_ptr, v_ptr, table_at, pages_at, logits_at, start + t, first, h, scale2, g,
+                    H, G, D, DP, PAGE, PER_HEAD, PICKED, LOGITS, EXACT,
+                )  # fmt: skip
+            begin = tl.maximum(begin, first)
+        q = tl.load(q_ptr + head[:, None] * D + c[None, :], real, 0.0)
+        for start in tl.range(begin, last, TILE, num_stages=STAGES):
+            top, total, out = attend_tile(
+                q, top, total, out, k_ptr, v_ptr, table_at, pages_at, logits_at, start + t, last, h, scale2, g,
+                H, G, D, DP, PAGE, PER_HEAD, PICKED, LOGITS, EXACT,
+            )  # fmt: skip
         at = item * G + g
-        tl.store(part_ptr + at[:, None] * D + c[None, :], out / total[:, None], (g < G)[:, None] & (c < D)[None, :])
+        tl.store(part_ptr + at[:, None] * D + c[None, :], out / total[:, None], real)
         tl.store(lse_ptr + at, top + tl.log2(total), g < G)
     let_next(CHAINED)
 

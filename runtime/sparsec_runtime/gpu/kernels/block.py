@@ -9,8 +9,11 @@ import triton.language as tl
 from .chain import after_previous, let_next
 
 @triton.jit
-def begin_step(ids_ptr, pos_ptr, embed_ptr, x_ptr, freq_ptr, cos_ptr, sin_ptr, width, scaling, half, BLOCK: tl.constexpr, HALF: tl.constexpr, CHAINED: tl.constexpr = False):
-    """x[row] = embed[ids[row]]; cos, sin [row, half] of the angle pos[row] * freq."""
+def begin_step(
+    ids_ptr, pos_ptr, len_ptr, embed_ptr, x_ptr, freq_ptr, cos_ptr, sin_ptr, width, scaling, half, rows,
+    BLOCK: tl.constexpr, HALF: tl.constexpr, RANKS: tl.constexpr, CHAINED: tl.constexpr = False,
+):  # fmt: skip
+    """x[row] = embed[ids[row]]; cos, sin [0, row, half] of the angle pos[row] * freq, and with RANKS [1, row, half] of (len[row] - 1) * freq."""
     after_previous(CHAINED)
     let_next(CHAINED)
     row = tl.program_id(0)
@@ -19,9 +22,14 @@ def begin_step(ids_ptr, pos_ptr, embed_ptr, x_ptr, freq_ptr, cos_ptr, sin_ptr, w
     tl.store(x_ptr + row * width + c, tl.load(embed_ptr + token * width + c, c < width), c < width)
     if tl.program_id(1) == 0:
         pair = tl.arange(0, HALF)
-        angle = tl.load(pos_ptr + row).to(tl.float32) * tl.load(freq_ptr + pair, pair < half, 0.0)
+        freq = tl.load(freq_ptr + pair, pair < half, 0.0)
+        angle = tl.load(pos_ptr + row).to(tl.float32) * freq
         tl.store(cos_ptr + row * half + pair, tl.cos(angle) * scaling, pair < half)
         tl.store(sin_ptr + row * half + pair, tl.sin(angle) * scaling, pair < half)
+        if RANKS:
+            angle = (tl.load(len_ptr + row) - 1).to(tl.float32) * freq
+            tl.store(cos_ptr + (rows + row) * half + pair, tl.cos(angle) * scaling, pair < half)
+            tl.store(sin_ptr + (rows + row) * half + pair, tl.sin(angle) * scaling, pair < half)
 
 
 @triton.jit

@@ -10,7 +10,7 @@ from .write import unit_of
 @triton.jit
 def rows_that_stay(
     state_ptr, table_ptr, held_ptr, kept_ptr, first_ptr, newest_ptr, source_ptr, state_layer, table_row, source_layer, source_place,
-    H: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, RANKED: tl.constexpr,
+    H: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """source [layer, place, n]: the kept[row] rows that stay, ascending: the first, the newest, and of the others those of the largest state, ties to the older.
 
@@ -22,15 +22,26 @@ def rows_that_stay(
     held, kept = tl.load(held_ptr + row), tl.load(kept_ptr + row)
     here = t < held
     taken = here & ((t < tl.load(first_ptr + row)) | (t >= held - tl.load(newest_ptr + row)))
-    if RANKED:
-        page = tl.load(table_ptr + row * table_row + t // PAGE, here, 0)
-        x = tl.load(state_ptr + layer * state_layer + unit_of(page, h, H, False) * PAGE + t % PAGE, here, 0.0) + 0.0
-        left = here & (taken == 0)
-        key = tl.where(x == x, ordered(x), 0)  # what is no number comes last
-        best, _ = best_and_place(key.to(tl.uint32), left, kept - tl.sum(taken.to(tl.int32), 0))
-        taken = taken | best
+    page = tl.load(table_ptr + row * table_row + t // PAGE, here, 0)
+    x = tl.load(state_ptr + layer * state_layer + unit_of(page, h, H, False) * PAGE + t % PAGE, here, 0.0) + 0.0
+    left = here & (taken == 0)
+    key = tl.where(x == x, ordered(x), 0)  # what is no number comes last
+    best, _ = best_and_place(key.to(tl.uint32), left, kept - tl.sum(taken.to(tl.int32), 0))
+    taken = taken | best
     at = tl.cumsum(taken.to(tl.int32), 0) - 1
     tl.store(source_ptr + layer * source_layer + place * source_place + at, t, taken)
+
+
+@triton.jit
+def rows_at_the_ends(held_ptr, kept_ptr, first_ptr, source_ptr, source_layer, source_place, H: tl.constexpr, TILE: tl.constexpr):
+    """source [layer, place, n] where the first and the newest rows stay and no others. Program (place, layer, tile)."""
+    place, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    row = place // H
+    n = tl.program_id(2) * TILE + tl.arange(0, TILE)
+    kept = tl.load(kept_ptr + row)
+    gone = tl.load(held_ptr + row) - kept
+    of = tl.where(n < tl.load(first_ptr + row), n, n + gone)
+    tl.store(source_ptr + layer * source_layer + place * source_place + n, of, n < kept)
 
 
 @triton.jit
