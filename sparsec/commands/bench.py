@@ -8,19 +8,13 @@ import sys
 from pathlib import Path
 
 from sparsec.commands.arguments import add_method_arguments, parse_params
+from sparsec.data.help import epilog
 from sparsec.failures import CommandError
-
-EPILOG = """examples:
-  sparsec bench decode dense --context 32768 --batch 8
-  sparsec bench decode quest --context 131072 --batch 2 --param budget=2048 --out rows.jsonl
-
-Random weights of the shape, random K and V at the lengths after the prompt. One discarded workload, then repetitions of 32 warm-up steps and
-a window of 256 steps with the whole batch resident; the median repetition is reported."""
 
 
 def add_parser(subparsers) -> argparse.ArgumentParser:
     parser = subparsers.add_parser(
-        "bench", help="measure decode on a CUDA device", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        "bench", help="measure decode on a CUDA device", description=__doc__, epilog=epilog("bench"), formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=("decode",))
     add_method_arguments(parser)
