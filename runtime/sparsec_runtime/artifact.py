@@ -1,6 +1,6 @@
 """From an artifact directory to its CacheManager class. Needs nothing of the compiler.
 
-The files are verified against the manifest and imported as a package of their own, under a name made from the content, so that
+The files are verified against the manifest and imported as a package of their own, under a name made from content and place, so that
 several artifacts live side by side and tracebacks show real lines.
 """
 
@@ -27,7 +27,7 @@ def load_artifact(directory: str | Path) -> type[CacheManager]:
     """The generated CacheManager of an artifact, with its FACTS. Raises ArtifactError where a file is missing, changed or of another ABI."""
     root = Path(directory)
     _verify(root)
-    name = f"sparsec_artifact_{sha256((root / MANIFEST).read_bytes()).hexdigest()[:16]}"
+    name = f"sparsec_artifact_{sha256((root / MANIFEST).read_bytes() + bytes(root.resolve())).hexdigest()[:16]}"
     if f"{name}.manager" not in sys.modules:
         _import(name, root)
     manager: type[CacheManager] = sys.modules[f"{name}.manager"].Manager
