@@ -32,7 +32,7 @@ def make_plan(
 def _plan(original: Checked, special: Checked, static: Mapping[str, StaticValue], facts: Facts, record: frozenset[str]) -> Plan:
     method = special.method
     _refuse_declarations(method)
-    names = Names.of(method, dict(special.letters), facts.table.value == "head", record)
+    names = Names.of(method, dict(special.letters), facts.table.value == "head", record, facts.page_size)
     bindings = lower_hooks(names)
     used = {letter for letter in special.letters if letter in _letters_in(method)}
     return Plan(

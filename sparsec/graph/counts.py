@@ -5,13 +5,15 @@ Where a count depends on tensors (ragged heads, data-dependent guards) the expre
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from sparsec.dsl import tree as t
 from sparsec.dsl.checked import Checked
+from sparsec.graph import spans as positional
 from sparsec.graph.host import host_known
 from sparsec.graph.program import SET_OPS, Effect, Program, Rule
+from sparsec.graph.spans import LEN, Spans, call, plus
 
 PARTS = ("K", "V")
 
@@ -24,7 +26,7 @@ class CountRule:
     per: "head" (rows of every KV head), "layer" (of all KV heads of the layer together) or "model".
     when, layers, rows are host-known over `lets`, params, facts and counters. Where the count depends on tensors, `rows`
     is an upper bound and `exact` is False. Where a guard does, that part of it was dropped and `certain` is False too:
-    the rule may not run although `when` holds.
+    the rule may not run although `when` holds. varies: "head" or "layer" where scores decide how many rows a set has there, else "".
     """
 
     hooks: tuple[str, ...]
@@ -41,15 +43,21 @@ class CountRule:
     lets: tuple[t.Let, ...]
     line: int
     rule: int
+    varies: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many rows a set holds: an expression, and whether it is exact or an upper bound."""
+    """How many rows a set holds: an expression, whether it is exact or an upper bound, and over what the true number differs."""
 
     rows: t.Expr
     exact: bool
     per: str = "head"
+    varies: str = ""
+
+
+def _coarsest(*scopes: str) -> str:
+    return min(scopes, key=("head", "layer", "").index)
 
 
 def count_rules(checked: Checked) -> tuple[CountRule, ...]:
@@ -63,7 +71,60 @@ def read_rules(checked: Checked) -> tuple[CountRule, ...]:
 
 
 def _rules(program: Program, kinds: tuple[type[t.Stmt], ...]) -> tuple[CountRule, ...]:
-    return tuple(Counter(program, rule, effect).rule() for rule, effect in program.effects(kinds))
+    rules = tuple(Counter(program, rule, effect).rule() for rule, effect in program.effects(kinds))
+    bounds = [(place, rule) for place, rule in enumerate(rules) if not rule.exact]
+    return tuple(_over_a_bound(program, rule) if _after_a_bound(place, rule, bounds) else rule for place, rule in enumerate(rules))
+
+
+def _after_a_bound(place: int, rule: CountRule, bounds: list[tuple[int, CountRule]]) -> bool:
+    """Whether a rule whose count is an upper bound may have run before, so that the rows that this one starts from are one too."""
+    return any("finish_step" in (*rule.hooks, *earlier.hooks) or before < place for before, earlier in bounds)
+
+
+def _over_a_bound(program: Program, rule: CountRule) -> CountRule:
+    """The rule where `len` itself is an upper bound. A guard `len > X` that only the bound passes leaves at most X rows."""
+    scope = program.rules[rule.rule]
+    parts = [] if rule.when is None else list(_conjuncts(rule.when))
+    counting = [part for part in parts if program.reads(part, scope) & {"len", "rows"}]
+    limits = [_limit(part) for part in counting]
+    known = all(limit is not None and not program.reads(limit, scope) & {"len", "rows"} for limit in limits)
+    if rule.action != "evict" or not known:
+        return replace(rule, exact=False, certain=rule.certain and not counting)
+    rows = _at_least(rule.rows, [_over_all(limit, rule.per) for limit in limits])
+    return replace(rule, rows=rows, exact=rule.exact and not program.reads(rule.rows, scope) & {"len", "rows"})
+
+
+def _at_least(rows: t.Expr, limits: list[t.Expr]) -> t.Expr:
+    """The largest of them; inside `min(len, n)` it is `n` that grows, since the guard says that `len` is above the limits."""
+    capped = isinstance(rows, t.Call) and rows.name.text == "min" and len(rows.args) == 2
+    counts = tuple(dict.fromkeys([rows.args[1] if capped else rows, *limits]))
+    largest = counts[0] if len(counts) == 1 else call("max", *counts)
+    return call("min", rows.args[0], largest) if capped else largest
+
+
+def _conjuncts(condition: t.Expr) -> Iterator[t.Expr]:
+    if isinstance(condition, t.Binary) and condition.op == "and":
+        yield from _conjuncts(condition.left)
+        yield from _conjuncts(condition.right)
+    else:
+        yield condition
+
+
+def _limit(part: t.Expr) -> t.Expr | None:
+    """The most rows for which `len > X` or `len >= X`, either way round, is false."""
+    if not isinstance(part, t.Binary):
+        return None
+    if part.left == LEN and part.op in (">", ">="):
+        return part.right if part.op == ">" else t.Binary("-", part.right, number(1))
+    if part.right == LEN and part.op in ("<", "<="):
+        return part.left if part.op == "<" else t.Binary("-", part.left, number(1))
+    return None
+
+
+def _over_all(rows: t.Expr, per: str) -> t.Expr:
+    """Rows of a head as rows of whatever the rule counts over."""
+    rows = rows if per == "head" else t.Binary("*", rows, KV_HEADS)
+    return t.Binary("*", rows, name("n_layers")) if per == "model" else rows
 
 
 def number(value: int) -> t.Int:
@@ -74,17 +135,8 @@ def name(text: str, *indices: t.Expr) -> t.Ref:
     return t.Ref(t.Ident(text), indices)
 
 
-def call(function: str, *args: t.Expr) -> t.Call:
-    return t.Call(t.Ident(function), args)
-
-
-def plus(left: t.Expr, right: t.Expr) -> t.Expr:
-    if number(0) in (left, right):
-        return right if left == number(0) else left
-    return t.Binary("+", left, right)
-
-
-LEN, KV_HEADS = name("len"), name("kv_heads")
+KV_HEADS = name("kv_heads")
+_COUNTED = ("sink", "recent", "oldest", "every")  # builders with a number of rows
 
 
 class Counter:
@@ -110,8 +162,9 @@ class Counter:
         lets = self._lets(size.rows, when, layers)
         names, line, index = self.scope.names, self.effect.line, self.scope.index
         return CountRule(
-            names, layers, when, action, source, zone, parts, size.rows, size.per, exact, certain, lets, line, index
-        )
+            names, layers, when, action, source, zone, parts, size.rows, size.per, exact, certain, lets, line, index,
+            size.varies,
+        )  # fmt: skip
 
     def known(self, expr: t.Expr) -> bool:
         return host_known(expr, self.program, self.scope)
@@ -144,17 +197,48 @@ class Counter:
     # ---- sizes of sets ----------------------------------------------------------------------
 
     def ranking(self, ranking: t.Ranking) -> Size:
-        """Rows of `A then B upto N`: N where one is given, else the sum of the steps; never more than there are."""
-        last = ranking.steps[-1]
-        if ranking.upto is None:
-            return reduce(self._union, (self.size(step) for step in ranking.steps))
+        """Rows of `A then B upto N`: N where the last step fills it, else the sum of the steps, never more than N or than there are."""
+        last, upto = ranking.steps[-1], ranking.upto
+        if upto is None:
+            return self._steps(ranking.steps)
         bases = [binder.letter.text for binder in last.binders] if isinstance(last, t.Reduce) else ["t"]
-        size = self._bounded(ranking.upto, bases)
-        covered = isinstance(last, t.Reduce) and last.binders[0].within is None
-        return replace(size, exact=size.exact and covered)
+        size = self._bounded(upto, bases)
+        if not isinstance(last, t.Reduce) or "p" in bases:
+            return replace(size, exact=False, varies=self._letter(*ranking.steps))
+        if last.binders[0].within is None and len(last.args) == 1 and last.op.text in ("top", "bottom"):
+            return size
+        taken = self._steps(ranking.steps)
+        if taken.per != size.per:
+            return replace(size, exact=False)
+        return replace(size, rows=call("min", taken.rows, upto), exact=size.exact and taken.exact, varies=taken.varies)
+
+    def _steps(self, steps: tuple[t.Expr, ...]) -> Size:
+        """Every step takes rows that no earlier one took."""
+        size = self.size(steps[0])
+        for index, step in enumerate(steps[1:], start=1):
+            size = self._sum(size, self._then(steps[:index], step))
+        return size
+
+    def _then(self, earlier: tuple[t.Expr, ...], step: t.Expr) -> Size:
+        """Rows that a ranking adds: of its candidates those that are left."""
+        size = self.size(step)
+        within = step.binders[0].within if isinstance(step, t.Reduce) and len(step.binders) == 1 else None
+        if within is None or all(self._leaves_out(within, one) for one in earlier):
+            return size
+        left = self._spans_without(within, earlier)
+        rows = positional.size(left) if left is not None else None
+        if rows is None or step.op.text not in ("top", "bottom"):
+            return replace(size, exact=False, varies=self._letter(step))
+        return self._bounded(step.args[1], ["t"], Size(rows, True)) if len(step.args) > 1 else Size(rows, True)
 
     def size(self, expr: t.Expr) -> Size:
+        spans = self.spans(expr)
+        rows = positional.size(spans) if spans is not None else None
+        if rows is not None:
+            return Size(rows, True)
         match expr:
+            case t.Call(name=t.Ident(text="where"), args=(condition, yes, no)):
+                return self._either(condition, self.size(yes), self.size(no))
             case t.Call():
                 return self._builder(expr)
             case t.Reduce() if expr.op.text in SET_OPS:
@@ -162,13 +246,105 @@ class Counter:
             case t.Ref():
                 return self._named(expr)
             case t.Binary(op="|"):
-                return self._union(self.size(expr.left), self.size(expr.right))
+                return self._union(expr)
             case t.Binary(op="-"):
                 return self._difference(expr)
             case t.Binary(op="&"):
                 left, right = self.size(expr.left), self.size(expr.right)
-                return Size(call("min", left.rows, right.rows), False)
-        return Size(LEN, False)
+                return Size(call("min", left.rows, right.rows), False, varies=self._letter(expr))
+        return Size(LEN, False, varies=self._letter(expr))
+
+    def _either(self, condition: t.Expr, yes: Size, no: Size) -> Size:
+        varies = _coarsest(yes.varies, no.varies)
+        if yes.per != no.per:
+            yes, no = self._over_heads(yes), self._over_heads(no)
+        if self.known(condition):
+            return Size(call("where", condition, yes.rows, no.rows), yes.exact and no.exact, yes.per, varies)
+        own = "head" if "h" in self.program.free(condition, self.scope) else "layer"
+        return Size(call("max", yes.rows, no.rows), False, yes.per, _coarsest(varies, own))
+
+    def _letter(self, *exprs: t.Expr) -> str:
+        """Over what a number of rows differs that scores decide: heads, where some ranking of them has one set per head."""
+        nodes = [node for expr in exprs for node in self._written_out(expr)]
+        rankings = [node for node in nodes if isinstance(node, t.Reduce) and node.op.text in SET_OPS]
+        states = [node for node in nodes if isinstance(node, t.Ref) and node.name.text in self.program.states]
+        counted = [node for node in nodes if isinstance(node, t.Call) and node.name.text in _COUNTED and not self.known(node.args[0])]
+        deciding = [*rankings, *states, *counted]
+        if any("h" in self.program.free(node, self.scope) for node in deciding):
+            return "head"
+        return "layer" if deciding else ""
+
+    def _written_out(self, expr: t.Expr) -> Iterator[t.Node]:
+        """All nodes of an expression and of the lets that it reads."""
+        lets = self.program.reads(expr, self.scope)
+        yield from t.walk(expr)
+        for let in self.scope.lets:
+            if let.target.name.text in lets:
+                yield from t.walk(let.value)
+
+    # ---- sets that positions decide -----------------------------------------------------------
+
+    def spans(self, expr: t.Expr) -> Spans | None:
+        """The set as spans of the rows held, or None. Rows that move are counted by zone, and not here."""
+        if isinstance(self.effect.stmt, t.Move):
+            return None
+        match expr:
+            case t.Ref():
+                return self._named_spans(expr)
+            case t.Call(name=t.Ident(text=word)) if expr.args and self.known(expr.args[0]):
+                return self._built_spans(word, expr.args)
+            case t.Binary(op="|" | "&" | "-" as op, left=left, right=right):
+                one, other = self.spans(left), self.spans(right)
+                if one is None or other is None:
+                    return None
+                return one + other if op == "|" else (positional.common if op == "&" else positional.without)(one, other)
+        return None
+
+    def _named_spans(self, ref: t.Ref) -> Spans | None:
+        word = ref.name.text
+        let = self.program.let(self.scope, word)
+        if let is not None:
+            return self.spans(let.value) if word not in self.effect.stale else None
+        if word == "open_page" and isinstance(self.effect.stmt, t.Evict):
+            page = name("page_size")
+            full = t.Binary("*", t.Binary("//", t.Binary("-", LEN, number(1)), page), page)
+            return (positional.newest(call("max", number(0), t.Binary("-", LEN, full))),)
+        if word in ("all", "none"):
+            return (positional.ALL,) if word == "all" else ()
+        zone = self._zone_span(ref)
+        return None if zone is None else (positional.between(*zone),)
+
+    def _built_spans(self, word: str, args: tuple[t.Expr, ...]) -> Spans | None:
+        makers = {"sink": positional.oldest, "oldest": positional.oldest, "recent": positional.newest, "every": positional.every}
+        if word not in makers:
+            return None
+        if len(args) == 1:
+            return (makers[word](args[0]),)
+        zone = self._zone_span(args[1])
+        if zone is None or word == "every":
+            return None
+        low, high = zone
+        if word == "recent":
+            return (positional.between(call("max", low, t.Binary("-", high, args[0])), high),)
+        return (positional.between(low, call("min", plus(low, args[0]), high)),)
+
+    def _zone_span(self, ref: t.Expr) -> tuple[t.Expr, t.Expr] | None:
+        """First row and end of a zone among the rows held, the last declared zone first; None where K and V move apart."""
+        zones = [zone.name.text for zone in self.program.zones]
+        moves = [effect.stmt for _, effect in self.program.effects(t.Move)]
+        if not isinstance(ref, t.Ref) or ref.name.text not in zones or any(move.component is not None for move in moves):
+            return None
+        low: t.Expr = number(0)
+        for zone in reversed(zones[zones.index(ref.name.text) + 1 :]):
+            low = plus(low, call("rows", name(zone), name("K")))
+        return low, (LEN if len(zones) == 1 else plus(low, call("rows", ref, name("K"))))
+
+    def _spans_without(self, rows: t.Expr, taken: tuple[t.Expr, ...]) -> Spans | None:
+        left = self.spans(rows)
+        for one in taken:
+            cut = self.spans(one)
+            left = positional.without(left, cut) if left is not None and cut is not None else None
+        return left
 
     def _builder(self, expr: t.Call) -> Size:
         args = expr.args
@@ -180,7 +356,8 @@ class Counter:
                 return Size(t.Binary("//", t.Binary("-", plus(LEN, args[0]), number(1)), args[0]), True)
             case "itself":
                 return Size(number(1), True)
-        return Size(LEN, False)
+        per_head = any("h" in self.program.free(arg, self.scope) for arg in args)
+        return Size(LEN, False, varies="head" if per_head else "layer")
 
     def _rows_of(self, zone: t.Expr) -> t.Expr:
         """Rows of a zone: in `move V of ...` those whose V lies there, else those whose K does."""
@@ -199,7 +376,7 @@ class Counter:
             return self._state(word)
         if word == "open_page":
             return Size(call("min", LEN, name("page_size")), False)
-        return {"all": Size(LEN, True), "none": Size(number(0), True)}.get(word, Size(LEN, False))
+        return {"all": Size(LEN, True), "none": Size(number(0), True)}.get(word, Size(LEN, False, varies="head"))
 
     def _state(self, word: str) -> Size:
         """A state that holds a set is as large as the largest set that some rule assigns to it."""
@@ -208,16 +385,20 @@ class Counter:
             if effect.stmt.target.name.text == word:
                 sizes.append(Counter(self.program, rule, effect).size(effect.stmt.value))
         rows = [size.rows for size in sizes] or [LEN]
-        return Size(call("max", *rows) if len(rows) > 1 else rows[0], False)
+        per_head = any(isinstance(index, t.Ref) and index.name.text == "h" for index in self.program.states[word].target.indices)
+        return Size(call("max", *rows) if len(rows) > 1 else rows[0], False, varies="head" if per_head else "layer")
 
     def _selection(self, expr: t.Reduce) -> Size:
         bases = [binder.letter.text for binder in expr.binders]
         within = expr.binders[0].within
         candidates = self.size(within) if within is not None and len(bases) == 1 else Size(LEN, True)
-        if expr.op.text not in ("top", "bottom") or len(expr.args) < 2:
-            return Size(candidates.rows, False)
+        if expr.op.text not in ("top", "bottom"):
+            return Size(candidates.rows, False, varies=self._letter(expr))
+        if len(expr.args) < 2:
+            return candidates
         size = self._bounded(expr.args[1], bases, candidates)
-        return replace(size, exact=size.exact and candidates.exact)
+        varies = self._letter(expr) if "p" in bases else _coarsest(size.varies, candidates.varies)
+        return replace(size, exact=size.exact and candidates.exact, varies=varies)
 
     def _bounded(self, count: t.Expr, bases: list[str], candidates: Size = Size(LEN, True)) -> Size:
         """min(count, candidates), in rows, per head or over more; an upper bound where the host cannot know the count."""
@@ -231,22 +412,69 @@ class Counter:
             return Size(call("min", held, count), True, per)
         total = self.total(count)
         if total is None:
-            return Size(candidates.rows, False, per)
+            return Size(candidates.rows, False, per, "head" if "h" in self.program.free(count, self.scope) else "layer")
         return Size(call("min", t.Binary("*", candidates.rows, KV_HEADS), total), False, "layer")
 
-    def _union(self, left: Size, right: Size) -> Size:
-        """Exact for disjoint sets: a positional prefix with a positional suffix, or a later step of a ranking."""
+    def _union(self, expr: t.Binary) -> Size:
+        """What positions decide is counted as one set; with rankings the sum is exact where they leave out all other parts."""
+        parts = list(self._parts(expr))
+        placed = [part for part in parts if self.spans(part) is not None]
+        spans = tuple(span for part in placed for span in self.spans(part))
+        rows = positional.size(spans)
+        ranked = [part for part in parts if part not in placed] if rows is not None else parts
+        sizes = ([Size(rows, True)] if rows is not None and placed else []) + [self.size(part) for part in ranked]
+        size = sizes[0]
+        for other in sizes[1:]:
+            size = self._sum(size, other)
+        placed = placed if rows is not None else []
+        pairs = ((one, other) for index, one in enumerate(parts) for other in parts[:index])
+        apart = all(self._apart(one, other) for one, other in pairs if not {one, other} <= {*placed})
+        return size if apart else replace(size, exact=False, varies=_coarsest(size.varies, self._letter(*ranked)))
+
+    def _parts(self, expr: t.Expr) -> Iterator[t.Expr]:
+        expr = self._resolved(expr)
+        if isinstance(expr, t.Binary) and expr.op == "|":
+            yield from self._parts(expr.left)
+            yield from self._parts(expr.right)
+        else:
+            yield expr
+
+    def _resolved(self, expr: t.Expr) -> t.Expr:
+        """What a name of a let stands for."""
+        let = self.program.let(self.scope, expr.name.text) if isinstance(expr, t.Ref) else None
+        return expr if let is None else self._resolved(let.value)
+
+    def _apart(self, one: t.Expr, other: t.Expr) -> bool:
+        """Whether two sets surely have no row in common: one ranks candidates that leave the other out."""
+        for ranking, rows in ((one, other), (other, one)):
+            within = ranking.binders[0].within if isinstance(ranking, t.Reduce) and len(ranking.binders) == 1 else None
+            if within is not None and self._leaves_out(within, rows):
+                return True
+        return False
+
+    def _leaves_out(self, candidates: t.Expr, rows: t.Expr) -> bool:
+        """`all - sink(4) - recent(8)` leaves out `sink(4)`, and `recent(8) | sink(4)`."""
+        removed: list[t.Expr] = []
+        candidates = self._resolved(candidates)
+        while isinstance(candidates, t.Binary) and candidates.op == "-":
+            removed += self._parts(candidates.right)
+            candidates = self._resolved(candidates.left)
+        return all(part in removed for part in self._parts(rows))
+
+    def _sum(self, left: Size, right: Size) -> Size:
+        """Of sets without a common row."""
+        varies = _coarsest(left.varies, right.varies)
         if left.per != right.per:
             left, right = self._over_heads(left), self._over_heads(right)
         whole = LEN if left.per == "head" else t.Binary("*", LEN, KV_HEADS)
         (first, first_exact), (second, second_exact) = _uncapped(left), _uncapped(right)
-        return Size(call("min", whole, plus(first, second)), first_exact and second_exact, left.per)
+        return Size(call("min", whole, plus(first, second)), first_exact and second_exact, left.per, varies)
 
     def _over_heads(self, size: Size) -> Size:
         if size.per == "layer":
             return size
         rows, exact = _uncapped(size)
-        return Size(t.Binary("*", rows, KV_HEADS), exact, "layer")
+        return Size(t.Binary("*", rows, KV_HEADS), exact, "layer", size.varies)
 
     def _difference(self, expr: t.Binary) -> Size:
         """`A - recent(n)` and `A - sink(n)`: what positions alone decide is exact, other differences are bounded by A."""
@@ -254,8 +482,8 @@ class Counter:
         cut = expr.right
         positional = isinstance(cut, t.Call) and cut.name.text in ("recent", "sink") and len(cut.args) == 1
         if positional and self.known(cut.args[0]) and (cut.name.text == "recent" or self._holds_sinks(expr.left)):
-            return Size(call("max", number(0), t.Binary("-", left.rows, cut.args[0])), left.exact)
-        return Size(left.rows, False)
+            return Size(call("max", number(0), t.Binary("-", left.rows, cut.args[0])), left.exact, varies=left.varies)
+        return Size(left.rows, False, varies=_coarsest(left.varies, self._letter(expr)))
 
     def _holds_sinks(self, rows: t.Expr) -> bool:
         """Whether the first rows of the sequence are surely among these: all rows, or a zone that only this move leaves."""
@@ -308,8 +536,9 @@ class Counter:
 
 
 def _uncapped(size: Size) -> tuple[t.Expr, bool]:
-    """`n` of `min(len, n)`, since a union is capped as a whole; dropping another cap leaves an upper bound."""
+    """`n` of `min(len, n)`, since a union is capped as a whole; of what is a bound anyway another cap is dropped too."""
     rows = size.rows
     if isinstance(rows, t.Call) and rows.name.text == "min" and len(rows.args) == 2:
-        return rows.args[1], size.exact and rows.args[0] in (LEN, t.Binary("*", LEN, KV_HEADS))
+        if rows.args[0] in (LEN, t.Binary("*", LEN, KV_HEADS)) or not size.exact:
+            return rows.args[1], size.exact
     return rows, size.exact

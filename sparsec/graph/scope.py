@@ -41,6 +41,8 @@ def _differs_by_head(program: Program, rule: CountRule) -> str:
     guard = effect.when
     if guard is not None and "h" in program.free(guard, scope):
         return "a condition differs per head"
+    if rule.varies == "head":
+        return "the scores decide how many rows this keeps"
     if any(isinstance(node, t.Reduce) and node.op.text == "nucleus" for node in t.walk(effect.stmt)):
         return "the scores decide how many rows are kept"
     return ""
@@ -55,6 +57,8 @@ def _differs_by_layer(program: Program, rule: CountRule) -> str:
         return "a count depends on the layer"
     if effect.when is not None and rule.when != effect.when:
         return "a condition depends on tensors, which differ per layer"
+    if rule.varies == "layer":
+        return "the scores decide how many rows this keeps"
     return ""
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from sparsec.dsl import tree as t
 
-_BUILDERS = ("sink", "recent", "oldest", "every")
+_BUILDERS = ("sink", "recent", "oldest")
+_ONE = t.Int(1)
 _RANKINGS = ("top", "bottom", "nucleus")
 
 
@@ -44,6 +45,8 @@ def _bounds(expr: t.Expr, lets: dict[str, t.Expr], seen: frozenset[str] = frozen
     for node in t.walk(expr):
         if isinstance(node, t.Call) and node.name.text in _BUILDERS:
             yield node.args[0]
+        elif isinstance(node, t.Call) and node.name.text == "every":
+            yield _ONE  # a wider stride holds fewer rows: no size widens it
         elif isinstance(node, t.Reduce) and node.op.text in _RANKINGS and len(node.args) > 1:
             yield node.args[1]
         elif isinstance(node, t.Ref) and node.name.text in lets.keys() - seen:

@@ -23,6 +23,7 @@ def test_names_are_those_of_the_language():
     names = load_model_facts("tiny-llama").names()
     assert names == {
         "n_layers": 3, "kv_heads": 2, "group": 2, "head_dim": 16, "kv_width": 64, "hidden_width": 64, "scale": 0.25,
+        "context": 4096,
     }  # fmt: skip
 
 

@@ -48,10 +48,10 @@ def _plan(rule: CountRule, names: Names, doubted: bool) -> CountPlan:
     if rule.layers is not None:
         fires = " and ".join(_joinable(text) for text in (fires, host.text(rule.layers, where)))
     when = host.text(rule.when, where) if rule.when is not None else None
-    undecided = doubted and when is not None and _reads_counts(when, *(value for _, value in lets))
     if rule.action == "evict":
-        after = _evicted(rule, where) if rule.certain and not undecided else ()
+        after = _evicted(rule, where) if rule.certain else ()  # the graph has counted what stays where only the bound passes
     else:
+        undecided = doubted and when is not None and _reads_counts(when, *(value for _, value in lets))
         after, when = _moved(rule, where, rule.exact and not doubted), None if undecided else when
     return CountPlan(fires, tuple(lets), when, after, rule.line)
 

@@ -67,7 +67,7 @@ def _call(expr: t.Call, where: Where) -> tuple[str, int]:
         condition, yes, no = (_wrapped(arg, where, 1) for arg in expr.args)
         return f"{yes} if {condition} else {no}", 0
     if name in ("pages", "pages_for", "tokens"):
-        size, inner = where.known.get("page_size", "page_size"), _wrapped(expr.args[0], where, 9)
+        size, inner = _page_size(where), _wrapped(expr.args[0], where, 9)
         return {"pages": (f"{inner} // {size}", 9), "pages_for": (f"-(-{inner} // {size})", 9), "tokens": (f"{inner} * {size}", 9)}[name]
     if name in ("floor", "ceil"):
         sign = "-" if name == "ceil" else ""
@@ -79,8 +79,16 @@ def _call(expr: t.Call, where: Where) -> tuple[str, int]:
     return f"{_CALLS[name]}({', '.join(args)})", 10
 
 
+def _page_size(where: Where) -> str:
+    size = where.names.page_size
+    assert size is not None, "a method that counts pages declares their size (S704)"
+    return str(size)
+
+
 def _ref(expr: t.Ref, where: Where) -> str:
     name = expr.name.text
+    if name == "page_size":
+        return _page_size(where)
     known = truth(expr)
     if known is not None:
         return str(known)

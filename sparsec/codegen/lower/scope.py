@@ -16,7 +16,10 @@ RESERVED = {"view", "ops", "torch", "kernels", "block", "pages", "step", "model"
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The declarations of a specialised method. `heads_differ`: heads hold different counts, so `len` has an h axis."""
+    """The declarations of a specialised method. `heads_differ`: heads hold different counts, so `len` has an h axis.
+
+    page_size: rows per page where the method says it; nothing names pages where it does not.
+    """
 
     method: t.Method
     letters: dict[str, str]
@@ -27,9 +30,13 @@ class Names:
     zones: dict[str, t.Zone]
     layers: dict[str, t.Layers]
     record: frozenset[str] = frozenset()
+    page_size: int | None = None
 
     @classmethod
-    def of(cls, method: t.Method, letters: dict[str, str], heads_differ: bool, record: frozenset[str] = frozenset()) -> Names:
+    def of(
+        cls, method: t.Method, letters: dict[str, str], heads_differ: bool, record: frozenset[str] = frozenset(),
+        page_size: int | None = None,
+    ) -> Names:  # fmt: skip
         return cls(
             method, letters, heads_differ,
             {p.name.text: p for p in method.of(t.Param)},
@@ -37,7 +44,7 @@ class Names:
             {s.target.name.text: s for s in method.of(t.Summary)},
             {z.name.text: z for z in method.of(t.Zone)},
             {item.name.text: item for item in method.of(t.Layers)},
-            record,
+            record, page_size,
         )  # fmt: skip
 
     @property

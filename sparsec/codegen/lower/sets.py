@@ -206,7 +206,7 @@ def _keep(first: t.Expr | None, ranks: list[t.Reduce], ranking: t.Ranking, scope
     parts = [_ranking(rank, scope) for rank in ranks]
     if first is None and len(parts) == 1 and parts[0][2] is None:
         return to_tokens(_top(ranks[0], *parts[0][:2], expressions.lower(ranking.upto, scope)))
-    protected = expressions.lower(first, scope) if first is not None else None
+    always = protected = expressions.lower(first, scope) if first is not None else None
     if protected is not None:
         protected = to_pages(protected) if member == "p" else rows_of(protected, scope)
     masks = [op for score, candidates, _ in parts for op in (score, candidates)] + ([protected] if protected is not None else [])
@@ -222,7 +222,11 @@ def _keep(first: t.Expr | None, ranks: list[t.Reduce], ranking: t.Ranking, scope
     if ranking.upto is not None:
         args.append(_counts(expressions.lower(ranking.upto, scope), outer))
         detail.append("upto")
-    return to_tokens(Op("keep", tuple(args), tuple(detail), axes, "set", thin=thin))
+    kept = to_tokens(Op("keep", tuple(args), tuple(detail), axes, "set", thin=thin))
+    if member == "t" or always is None or "t" not in always.axes:
+        return kept
+    # A page that `A` touches costs one, but only the rows of A in it are kept.
+    return combine("or", combine("minus", kept, to_tokens(args[0]), scope), always, scope)
 
 
 def _counts(count: Op, outer: tuple[str, ...]) -> Op:
