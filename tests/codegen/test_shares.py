@@ -47,3 +47,20 @@ def test_random_shares_are_rounded_alike_everywhere():
         total = round(sum(raw)) + draw.randrange(-2, 3)
         found = everyone(raw, total)
         assert found == [found[0]] * 4 and sum(found[0]) == total, raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "total", "shares"),
+    [([0.5, 0.25, 0.0], 7, [3, 2, 2]), ([2.5, 2.25, 2.0], 5, [2, 2, 1]), ([2.5, 2.25, 2.0], 2, [1, 1, 0]), ([0.0, 0.0, 5.0], 2, [-1, -1, 4])],
+)  # fmt: skip
+def test_shares_that_do_not_add_up_are_filled_or_cut_one_by_one_and_not_scaled(raw, total, shares):
+    assert everyone(raw, total) == [shares] * 4
+
+
+def test_totals_far_from_the_sum_are_met_alike_everywhere():
+    draw = random.Random(1)
+    for _ in range(200):
+        raw = [draw.random() * draw.choice((1, 20)) for _ in range(draw.randrange(1, 9))]
+        total = draw.randrange(0, 120)
+        found = everyone(raw, total)
+        assert found == [found[0]] * 4 and sum(found[0]) == total, raw
