@@ -6,6 +6,7 @@ may fail; the engine may not: whatever goes wrong in a forward is rolled back an
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +81,7 @@ class Engine:
         """
         sampling = sampling or SamplingParams()
         ids = tuple(self.model.tokenizer.encode(prompt)) if isinstance(prompt, str) else tuple(int(token) for token in prompt)
-        name = request_id or f"request-{self._counters.arrived}"
+        name = request_id or self._free_name()
         self._refuse_impossible(name, ids, sampling)
         resolved = self.manager.resolve_params(params or {}, prompt_tokens=len(ids))
         request = Request(name, ids, sampling, resolved)
@@ -110,13 +111,22 @@ class Engine:
         sampling: SamplingParams | Sequence[SamplingParams] | None = None,
         params: Mapping[str, object] | None = None,
     ) -> Iterator[RequestOutput]:
-        """Queue all prompts and yield outputs as they come, until all of them are finished."""
+        """Queue all prompts, or none if one is refused, and yield outputs as they come, until all of them are finished.
+
+        Outputs of other requests in the engine are not returned: who mixes both drives `step` instead.
+        """
         each = [sampling] * len(prompts) if sampling is None or isinstance(sampling, SamplingParams) else list(sampling)
         if len(each) != len(prompts):
             raise ValueError(f"{len(each)} sampling params for {len(prompts)} prompts: give one for all, or one each")
-        mine = {self.add_request(prompt, chosen, params) for prompt, chosen in zip(prompts, each)}
-        while any(name in self._requests for name in mine):
-            yield from (output for output in self.step() if output.request_id in mine)
+        mine: set[str] = set()
+        try:
+            for prompt, chosen in zip(prompts, each):
+                mine.add(self.add_request(prompt, chosen, params))
+            while mine & self._requests.keys():
+                yield from (output for output in self.step() if output.request_id in mine)
+        finally:  # a refused prompt, or a caller who stopped listening
+            for name in mine & self._requests.keys():
+                self.abort(name)
 
     def abort(self, request_id: str) -> RequestOutput:
         """End a request now and free what it holds. Raises KeyError for a request that is not in the engine."""
@@ -144,6 +154,10 @@ class Engine:
         return self._requests[request_id].computed
 
     # ---- admission ---------------------------------------------------------------------------
+
+    def _free_name(self) -> str:
+        numbers = itertools.count(self._counters.arrived)
+        return next(name for name in (f"request-{number}" for number in numbers) if name not in self._requests)
 
     def _refuse_impossible(self, name: str, ids: tuple[int, ...], sampling: SamplingParams) -> None:
         if name in self._requests:
@@ -179,8 +193,6 @@ class Engine:
         return self.manager.page_need(len(request.prompt), new, self.options.chunk, request.params)
 
     def _admit(self) -> None:
-        for request in self.scheduler.waiting:
-            request.reserved = self._reservation(request)
         free = self.manager.pages().total - sum(request.reserved for request in self.scheduler.running)
         for request in self.scheduler.admit(free):
             request.handle = self.manager.open(request.request_id, request.params)
@@ -189,7 +201,10 @@ class Engine:
 
     def _run(self, work: _Work) -> list[RequestOutput]:
         """Plan pages, run the forward, and give each row its token; on failure undo and fail the row that caused it."""
-        work = self._make_room(work)
+        try:
+            work = self._make_room(work)
+        except OutOfPages as shortage:
+            return [self._end(self.scheduler.running[0], FinishReason.ERROR, self._outgrown(shortage))]
         if not work.requests:
             return []
         start = time.perf_counter()
@@ -202,7 +217,10 @@ class Engine:
         return self._collect(work, sampled)
 
     def _make_room(self, work: _Work) -> _Work:
-        """Allocate the step's pages. Preempts the youngest until they fit; the oldest always makes progress."""
+        """Allocate the step's pages. Preempts the youngest until they fit; the oldest always makes progress.
+
+        Raises OutOfPages where one request is alone and still does not fit: admission reserved less than all of its tokens.
+        """
         requests = work.requests
         while requests:
             try:
@@ -212,18 +230,22 @@ class Engine:
                     steps=tuple(max(0, request.computed - len(request.prompt)) for request in requests),
                 ))  # fmt: skip
                 break
-            except OutOfPages as shortage:
+            except OutOfPages:
                 victim = self.scheduler.victim()
                 if victim is None:
-                    raise AssertionError(f"one admitted request outgrew its reservation: {shortage}") from shortage
+                    raise
                 self._preempt(victim)
                 requests = tuple(request for request in requests if request is not victim)
         return _Work(requests, work.tokens, work.last)
+
+    def _outgrown(self, shortage: OutOfPages) -> str:
+        return f"the request outgrew the engine's pages ({shortage}): raise memory_tokens (now {self.options.memory_tokens}), or lower max_tokens"
 
     def _preempt(self, request: Request) -> None:
         self.manager.close(request.handle)
         self.scheduler.remove(request)
         request.restart()
+        request.reserved = self._reservation(request)
         self.scheduler.add(request)
         self._counters.preemptions += 1
 

@@ -105,10 +105,6 @@ class Request:
     def token_at(self, index: int) -> int:
         return self.prompt[index] if index < len(self.prompt) else self.generated[index - len(self.prompt)]
 
-    def next_chunk(self, chunk: int) -> tuple[int, int]:
-        """[start, end) of the next prompt chunk; boundaries are multiples of `chunk` from the first token."""
-        return self.computed, min(len(self.prompt), self.computed + chunk)
-
     def restart(self) -> None:
         """Forget the cache, keep the tokens: the prompt is prefilled again and generated tokens are fed through decode."""
         self.status, self.computed, self.handle, self.reserved = Status.WAITING, 0, None, 0

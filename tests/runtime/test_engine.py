@@ -201,3 +201,27 @@ def test_evicting_methods_hold_less_than_dense(method):
     usage = [drain_one(e, tokens)[-1].usage for e in (made, dense)]
     assert usage[0].kv_bytes < 0.3 * usage[1].kv_bytes
     assert usage[0].tokens_evicted > 150
+
+
+def test_a_lone_request_that_outgrows_the_pools_fails_and_the_engine_goes_on():
+    made = engine("dense", memory_tokens=128, reserve_tokens=1)
+    large = add(made, prompt(100), 200)
+    outputs = drain(made)[large]
+    assert outputs[-1].finish_reason is FinishReason.ERROR
+    assert "pages" in outputs[-1].error and "memory_tokens" in outputs[-1].error
+    assert made.stats().pages.live == 0
+    assert ids_of(drain_one(made, prompt(20, seed=3))) == run_alone("dense", prompt(20, seed=3), 8)
+
+
+def test_an_id_that_a_caller_chose_never_blocks_the_ids_that_the_engine_makes():
+    made = engine("dense")
+    add(made, prompt(5), 40, name="request-1")
+    names = [add(made, prompt(5), 2) for _ in range(3)]
+    assert len({*names, "request-1"}) == 4
+
+
+def test_generate_keeps_no_prompt_when_one_of_them_is_refused():
+    made = engine("dense")
+    with pytest.raises(RequestError):
+        list(made.generate([prompt(5), []]))
+    assert not made.busy
