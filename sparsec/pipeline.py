@@ -98,8 +98,7 @@ class Compilation:
     @cached_property
     def static_values(self) -> dict[str, StaticValue]:
         """Values that are compiled in, defaults included."""
-        given = {name: str(value) if not isinstance(value, frozenset | set) else _layers(value) for name, value in self.params.items()}
-        return static_values(self.checked, {name: text for name, text in given.items() if name in self.static_names}, self.model)
+        return static_values(self.checked, {name: value for name, value in self.params.items() if name in self.static_names})
 
     @property
     def dynamic_params(self) -> dict[str, object]:
@@ -163,7 +162,3 @@ class Compilation:
 
     def _manifest(self) -> dict[str, object]:
         return artifacts.manifest(self.name, self.target, self.static_values)
-
-
-def _layers(values: frozenset[int] | set[int]) -> str:
-    return ",".join(str(layer) for layer in sorted(values))

@@ -82,12 +82,6 @@ class Session:
             raise CommandError(str(error)) from error
         return cls(compilation, loaded, args.chunk, dict(compilation.dynamic_params))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        return None
-
     @property
     def param_names(self) -> tuple[str, ...]:
         return self.compilation.param_names
@@ -127,9 +121,8 @@ class Session:
 
     def _dense_bytes(self, tokens: int) -> int:
         """What dense would hold for the same tokens, in whole pages of this method's size."""
-        shape, page = self.model.shape, self.compilation.page_size
-        rows = -(-tokens // page) * page
-        return rows * shape.layers * 2 * shape.kv_heads * shape.head_dim * self.model.dtype.itemsize
+        page = self.compilation.page_size
+        return -(-tokens // page) * page * from_shape(self.model.shape).kv_bytes_per_token
 
 
 def _progress(engine: Engine, name: str, total: int) -> None:

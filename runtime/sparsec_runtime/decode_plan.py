@@ -50,11 +50,10 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """`hooks` are those that the shapes below cover; `moves_rows`: finish_step only evicts or moves, when the host's counts say so."""
+    """`hooks` are those that the shapes below cover; finish_step among them only evicts, when the host's counts say so."""
 
     hooks: tuple[str, ...] = ()
     mass: Mass | None = None
     pages: PageChoice | None = None
     keep: Keep | None = None
-    moves_rows: bool = False
     reasons: tuple[str, ...] = ()

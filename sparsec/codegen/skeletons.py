@@ -116,7 +116,7 @@ def _moves(_plan: Plan, bindings: list[Binding]) -> Found:
         if any(op.name in ("of_queries", "window") for step in binding.steps for _, root in _operands(step) for op in walk(root)):
             return "an eviction that reads queries needs them kept in the graph"
     keep = _keep(_effects(bindings))
-    return {"moves_rows": "True"} if keep is None else {"keep": keep, "moves_rows": "True"}
+    return {} if keep is None else {"keep": keep}
 
 
 def _keep(effects: list[Step]) -> str | None:

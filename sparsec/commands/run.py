@@ -44,19 +44,18 @@ def run(args: argparse.Namespace) -> int:
     params = parse_params(args.param)
     sampling = _sampling(args)
     document = None if args.prompt or args.prompt_file or args.chat else _document(args)
-    with Session.open(args, args.method, params) as session:
-        if args.chat:
-            return _chat(session, sampling)
-        if document is not None and "budget" in session.param_names and "budget" not in params:
-            session.request_params["budget"] = "25%"
-        ids = session.encode(document.prompt if document else _prompt(args), raw=args.raw)
-        if document is not None:
-            _introduce(document, len(ids))
-        result = session.generate(ids, sampling, echo=True)
+    session = Session.open(args, args.method, params)
+    if args.chat:
+        return _chat(session, sampling)
+    if document is not None and "budget" in session.param_names and "budget" not in params:
+        session.request_params["budget"] = "25%"
+    ids = session.encode(document.prompt if document else _prompt(args), raw=args.raw)
+    if document is not None:
+        _introduce(document, len(ids))
+    result = session.generate(ids, sampling, echo=True)
     other = None
     if args.compare:
-        with Session.open(args, args.compare, {}, model=session.model) as peer:
-            other = peer.generate(ids, sampling, echo=False)
+        other = Session.open(args, args.compare, {}, model=session.model).generate(ids, sampling, echo=False)
     if args.stats == "json":
         print(stats_object(result, other))
     else:

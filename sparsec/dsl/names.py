@@ -23,7 +23,6 @@ LETTERS: dict[str, str] = {
     "x": "kv_width",
     "y": "hidden_width",
 }
-CANONICAL_ORDER = ("l", "i", "h", "g", "t", "s", "p", "b")  # then declared letters in order, then c d x y
 STATIC_DOMAINS = frozenset({"kv_head", "group", "channel", "layer", "kv_width", "hidden_width"})  # sized by the model
 HEAD_DOMAINS = frozenset({"kv_head", "group"})  # domains of granularity, which a value may lack in one branch
 
@@ -340,4 +339,3 @@ SCHEDULE: dict[str, str] = {
     "gpu_cache": "number",
     "allow_quadratic": "bool",
 }
-WAIVERS: dict[str, str] = {"allow_quadratic": "S7xx: a decode hook may cost more than O(len * heads * dim)"}

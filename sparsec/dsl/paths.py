@@ -123,11 +123,6 @@ def references(node: t.Node) -> Iterator[t.Ref]:
     return (found for found in t.walk(node) if isinstance(found, t.Ref))
 
 
-def refers_to(node: t.Node, ctx: Context, item: t.Node) -> bool:
-    """Whether anything below the node resolves to this declaration."""
-    return any(found.item is item for ref in references(node) if (found := ctx.symbol_of(ref)) is not None)
-
-
 def text_of(node: t.Node, ctx: Context) -> str:
     """The author's own words for a node, on one line."""
     return " ".join(ctx.source.text[node.span.start : node.span.end].split())

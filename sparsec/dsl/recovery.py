@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from lark import Lark, Token
+from lark import Lark
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from sparsec.diagnostics import Diagnostic

@@ -29,15 +29,6 @@ def size_bound(expr: t.Expr, ctx: Context, unit: str | None = None) -> t.Expr | 
     return None if forms is None else _largest(forms)
 
 
-def ranking_bound(ranking: t.Ranking, ctx: Context) -> t.Expr | None:
-    """The static bound of `A then B upto N`, in the unit of its last ranking."""
-    if ranking.upto is not None:
-        return ranking.upto
-    unit = member_domain(ranking.steps[-1], ctx)
-    sizes = [size_bound(step, ctx, unit) for step in ranking.steps]
-    return None if None in sizes else _sum(sizes)
-
-
 def member_domain(expr: t.Expr, ctx: Context) -> str | None:
     """What the members of a set are, heads and layers of a joint ranking aside; None where any fits or it is unknown."""
     kind = ctx.type_of(expr).kind

@@ -5,7 +5,7 @@ Recursion is bounded by the parser's nesting limit. What has been reported is UN
 
 from __future__ import annotations
 
-from sparsec.dsl import domains, names, scopes, units
+from sparsec.dsl import domains, scopes, units
 from sparsec.dsl import tree as t
 from sparsec.dsl.calls import infer_call
 from sparsec.dsl.checked import UNKNOWN, Symbol, Type

@@ -29,7 +29,6 @@ def _flags(prefilling: bool, prompt_done: bool) -> tuple[tuple[str, bool], ...]:
 CHUNK = Phase("chunk", frozenset(_PREFILL | {"finish_step"}), _flags(True, False))
 PROMPT_END = Phase("prompt_end", frozenset(_PREFILL | {"end_of_prompt", "finish_step"}), _flags(True, True))
 DECODE = Phase("decode", frozenset(_DECODE | {"finish_step"}), _flags(False, True))
-PHASES = (CHUNK, PROMPT_END, DECODE)
 
 
 def fold(expr: t.Expr | None, phase: Phase) -> t.Expr:

@@ -20,7 +20,7 @@ def resolve(
     return _or_command_error(lambda: ParamTable.of(checked).resolve(given, model, prompt_len))
 
 
-def static_values(checked: Checked, given: Mapping[str, Given], model: Mapping[str, int | float] | None = None) -> dict[str, StaticValue]:
+def static_values(checked: Checked, given: Mapping[str, Given]) -> dict[str, StaticValue]:
     """Values to specialise with. A default that depends on the model stays an expression: one artifact serves every model."""
     return _or_command_error(lambda: ParamTable.of(checked).static_values(given))
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from caching import ROPE, SHAPE, Stream, forward, manager, prefill, run
+from caching import ROPE, Stream, forward, manager, prefill, run
 from sparsec_runtime.abi import CacheManager, Layout, ops
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engines import drain, ids_of, prompt, tiny_model
+from engines import ids_of, prompt, tiny_model
 from sparsec_runtime.engine import Engine
 from sparsec_runtime.options import EngineOptions
 from sparsec_runtime.sampler import SamplingParams
