@@ -122,7 +122,7 @@ class CacheManager:
         return self._opened
 
     def sequence(self, handle: int) -> Sequence:
-        """The request's tables and counts, for whoever runs its steps."""
+        """A request's tables, counts and states, for whoever runs its steps or traces them."""
         return self._sequences[handle]
 
     def close(self, handle: int) -> None:
@@ -276,10 +276,6 @@ class CacheManager:
     def resident(self, layer: int) -> Resident:
         """What a layer holds in the step that runs, with the decisions of its hooks so far; for traces."""
         return self._residents[layer]
-
-    def sequence(self, handle: int) -> Sequence:
-        """Tables, counts and states of a request between steps; for traces."""
-        return self._sequences[handle]
 
     def fires(self, hook: str, layer: int) -> bool:
         """Whether some binding of the hook runs in a layer."""

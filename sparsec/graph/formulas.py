@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from sparsec.dsl import tree as t
 from sparsec.graph.conditions import CHUNK, DECODE, PROMPT_END, Phase, can_fire, conjuncts, fold
-from sparsec.graph.counts import KV_HEADS, LEN, CountRule, call, name, number, plus
+from sparsec.graph.counts import CountRule
+from sparsec.graph.spans import KV_HEADS, LEN, call, name, number, plus
 from sparsec.graph.program import Program
 from sparsec.graph.simplify import Simplifier
 from sparsec.graph.text import text

@@ -15,6 +15,17 @@ _ZERO, _ONE = t.Int(0), t.Int(1)
 LEN = t.Ref(t.Ident("len"))
 
 
+def number(value: int) -> t.Int:
+    return t.Int(value)
+
+
+def name(text: str, *indices: t.Expr) -> t.Ref:
+    return t.Ref(t.Ident(text), indices)
+
+
+KV_HEADS = name("kv_heads")
+
+
 def call(function: str, *args: t.Expr) -> t.Expr:
     return t.Call(t.Ident(function), args)
 
