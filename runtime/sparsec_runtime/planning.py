@@ -76,8 +76,10 @@ def page_need(manager: CacheManager, prompt_len: int, new_tokens: int, chunk: in
     return max(-(-pages * total // max(1, streams[name].pool.total)) for name, pages in peak.items())
 
 
-def peak_pages(manager: CacheManager, prompt_len: int, new_tokens: int, chunk: int, params: Values) -> dict[str, int]:
-    """Peak pages of a request in each stream, over all its table rows."""
+def peak_pages(
+    manager: CacheManager, prompt_len: int, new_tokens: int, chunk: int, params: Values, phases: tuple[str, ...] = ("prefill", "decode")
+) -> dict[str, int]:
+    """Peak pages of a request in each stream, over all its table rows, in the steps of these phases."""
     storage = manager.storage
     layers = range(1 if manager.LAYOUT.scope == "shared" else storage.layers)
     empty = Counts(0, {(zone, part): 0 for zone in storage.zone_names for part in PARTS}, 0, 0, False)
@@ -94,7 +96,8 @@ def peak_pages(manager: CacheManager, prompt_len: int, new_tokens: int, chunk: i
             after = counts_after_hooks(manager, before, phase, layer, params)
             _add_pages(storage, needed, before, after)
             counts[layer] = after
-        peak = {name: max(pages, needed[name]) for name, pages in peak.items()}
+        if phase in phases:
+            peak = {name: max(pages, needed[name]) for name, pages in peak.items()}
     return peak
 
 
