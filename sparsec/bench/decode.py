@@ -4,39 +4,32 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import torch
-from sparsec_runtime.cache import CacheManager
 from sparsec_runtime.gpu.graphs import DecodeGraphs
 from sparsec_runtime.models.loading import LoadedModel
+from sparsec_runtime.params import Value
 from sparsec_runtime.step import StepBatch
 
 from sparsec.bench.floor import floor_of
-from sparsec.bench.synthetic import counts_after_prompt, fill_pools, open_after_prompt, shuffle_pages
+from sparsec.bench.prompts import prefill, random_ids
+from sparsec.bench.room import manager_with, pages_of_residents, probe_of, tokens_of
+from sparsec.bench.synthetic import fill_pools, open_after_prompt, shuffle_pages
+from sparsec.bench.workload import Workload
 from sparsec.model_facts import from_shape
 from sparsec.pipeline import Compilation, load_manager
 
-SLACK_PAGES = 2  # of each request, beyond its tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    method: str
-    params: Mapping[str, object]
-    context: int
-    batch: int
-    repetitions: int = 3
-    warm_up: int = 32
-    steps: int = 256
+DISCARDED_STEPS = 160  # of the workload before the repetitions: kernels compile, pages settle
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """ms_per_step: median of the repetitions; each: all of them. host_ms: what the host spends on a step.
+    """One row of results.
 
-    kernels: of one captured step; profile: (kernel, launches, microseconds in all) of one replay.
+    ms_per_step: median of the repetitions; each: all of them. kv_bytes, state_bytes: of one request at the end of a window.
+    host_ms: what the host spends on a step. bulk_steps: steps of a window after which rows were evicted or moved.
+    kernels: of one captured step; profile: (kernel, launches, microseconds in all) of one replay, longest first.
     """
 
     ms_per_step: float
@@ -44,8 +37,8 @@ class Measured:
     tok_s: float
     floor_ms: float
     ratio: float
-    kv_bytes_per_request: int
-    state_bytes_per_request: int
+    kv_bytes: int
+    state_bytes: int
     peak_bytes: int
     host_ms: float
     bulk_steps: int
@@ -53,92 +46,115 @@ class Measured:
     profile: tuple[tuple[str, int, float], ...]
 
 
-def measure_decode(work: Workload, model: LoadedModel) -> dict[str, object]:
-    """One row of results."""
-    compilation = Compilation.load(work.method, params=dict(work.params), model=from_shape(model.shape))
-    manager, tokens = _manager(load_manager(compilation), work, model, compilation.dynamic_params)
-    torch.cuda.reset_peak_memory_stats()
-    params = manager.resolve_params(compilation.dynamic_params, prompt_tokens=work.context)
-    graphs = DecodeGraphs(model, manager, pool_tokens=tokens, tokens=_longest(work))
-    fill_pools(manager)
-    shuffle_pages(manager)
-    _repetition(graphs, params, work, min(160, work.steps))  # discarded: kernels compile, pages settle
-    profile = _profile(graphs, params, work)
-    runs = [_repetition(graphs, params, work, work.steps) for _ in range(work.repetitions)]
-    each = [run["ms"] for run in runs]
-    milliseconds = statistics.median(each)
-    last = runs[-1]
-    measured = Measured(
-        round(milliseconds, 4), tuple(round(value, 4) for value in each), round(work.batch / milliseconds * 1e3, 1), round(last["floor"], 3),
-        round(milliseconds / last["floor"], 3), last["kv"], last["state"], torch.cuda.max_memory_allocated(), round(last["host"], 3),
-        last["bulk"], sum(count for _, count, _ in profile), tuple(profile),
-    )  # fmt: skip
-    return {
-        "method": work.method, "params": {key: str(value) for key, value in {**compilation.static_values, **params}.items()},
-        "context": work.context, "batch": work.batch, "shape": model.shape.name, "dtype": str(model.dtype), "fill": "synthetic", **asdict(measured),
-    }  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _Window:
+    milliseconds: float
+    host: float
+    kv: int
+    state: int
+    bulk: int
 
 
-def _longest(work: Workload) -> int:
-    return work.context + work.warm_up + work.steps + 1
+class DecodeBench:
+    """A batch of one workload and the graphs that decode it. prompts: residents whose prompts are computed; the others are made up."""
 
+    def __init__(self, work: Workload, model: LoadedModel, prompts: int | None = None) -> None:
+        self.work, self.model = work, model
+        self.prompts = (work.batch if work.fill == "prompt" else 0) if prompts is None else prompts
+        compilation = Compilation.load(work.method, params=dict(work.params), model=from_shape(model.shape))
+        method = load_manager(compilation)
+        probe = probe_of(method, model)
+        self.params = probe.resolve_params(compilation.dynamic_params, prompt_tokens=work.context)
+        self.values = {**compilation.static_values, **self.params}
+        new = work.warm_up + work.steps + 1
+        tokens = tokens_of(probe, pages_of_residents(probe, self.params, work, new))
+        self.manager = manager_with(method, model, tokens, work.batch)
+        rows = tokens[self.manager.storage.row_stream.name]
+        self.graphs = DecodeGraphs(model, self.manager, pool_tokens=rows, tokens=work.context + new)
+        fill_pools(self.manager)
+        shuffle_pages(self.manager)
 
-def _manager(method: type[CacheManager], work: Workload, model: LoadedModel, given: Mapping[str, object]) -> tuple[CacheManager, int]:
-    """Pools that hold the batch at its length after the prompt, and no more."""
-    probe = method(model.shape, model.rope, model.dtype, "meta", pool_tokens=64, max_requests=1)
-    params = probe.resolve_params(given, prompt_tokens=work.context)
-    held = max(counts.length for counts in counts_after_prompt(probe, params, work.context)) + work.warm_up + work.steps
-    page = probe.storage.page_size
-    tokens = work.batch * (-(-held // page) + SLACK_PAGES) * page
-    return method(model.shape, model.rope, model.dtype, model.device, pool_tokens=tokens, max_requests=work.batch), tokens
+    def measure(self) -> Measured:
+        work = self.work
+        torch.cuda.reset_peak_memory_stats()
+        self._window(min(DISCARDED_STEPS, work.steps), prompts=0)
+        profile = self._profile()
+        windows = [self._window(work.steps, self.prompts) for _ in range(work.repetitions)]
+        each = [window.milliseconds for window in windows]
+        middle, last = statistics.median(each), windows[-1]
+        floor = floor_of(work, from_shape(self.model.shape)).milliseconds
+        return Measured(
+            round(middle, 4), tuple(round(value, 4) for value in each), round(work.batch / middle * 1e3, 1), round(floor, 3), round(middle / floor, 3),
+            last.kv, last.state, torch.cuda.max_memory_allocated(), round(last.host, 3), last.bulk, sum(count for _, count, _ in profile), profile,
+        )  # fmt: skip
 
+    def _open(self, prompts: int) -> tuple[tuple[int, ...], list[int]]:
+        """Handles of the batch right after its prompts, and the ids of the first step [row]; the first `prompts` of them are computed."""
+        work, manager = self.work, self.manager
+        handles, first = [], []
+        for row in range(work.batch):
+            name, seed = f"row {row}", row
+            if row < prompts:
+                handle = manager.open(name, self.params)
+                logits = prefill(self.model, manager, handle, random_ids(self.model, work.context, seed), work.chunk)
+                first.append(logits.argmax())
+            else:
+                handle = open_after_prompt(manager, name, self.params, work.context)
+                first.append(random_ids(self.model, 1, seed)[0])
+            handles.append(handle)
+        return tuple(handles), torch.stack(first).tolist()
 
-def _repetition(graphs: DecodeGraphs, params: Mapping[str, object], work: Workload, steps: int) -> dict[str, float]:
-    manager = graphs.manager
-    handles = tuple(open_after_prompt(manager, f"row {row}", params, work.context) for row in range(work.batch))
-    sequences = [manager.sequence(handle) for handle in handles]
-    bulk = graphs.bulk_steps
-    ids = torch.randint(0, graphs.model.shape.vocab, (work.batch,)).tolist()
-    for step in range(work.warm_up):
-        _step(graphs, handles, step, ids if step == 0 else None)
-    torch.cuda.synchronize()
-    floor = floor_of(graphs.model, manager, sequences).milliseconds
-    begin = time.perf_counter()
-    host = 0.0
-    for step in range(steps):
-        before = time.perf_counter()
-        _step(graphs, handles, work.warm_up + step, None)
-        host += time.perf_counter() - before
-    torch.cuda.synchronize()
-    seconds = time.perf_counter() - begin
-    held = manager.bytes(handles[0])
-    found = {
-        "ms": seconds / steps * 1e3, "floor": floor, "host": host / steps * 1e3, "kv": held.kv, "state": held.state, "bulk": graphs.bulk_steps - bulk,
-    }  # fmt: skip
-    for handle in handles:
-        manager.close(handle)
-    return found
+    def _close(self, handles: tuple[int, ...]) -> None:
+        for handle in handles:
+            self.manager.close(handle)
 
-
-def _profile(graphs: DecodeGraphs, params: Mapping[str, object], work: Workload) -> list[tuple[str, int, float]]:
-    """One replay at the lengths after the prompt, by kernel."""
-    from torch.profiler import ProfilerActivity, profile
-
-    manager = graphs.manager
-    handles = tuple(open_after_prompt(manager, f"row {row}", params, work.context) for row in range(work.batch))
-    for step in range(3):
-        _step(graphs, handles, step, [7] * work.batch if step == 0 else None)
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
-        graphs.replay(work.batch)
+    def _window(self, steps: int, prompts: int) -> _Window:
+        graphs, work = self.graphs, self.work
+        handles, ids = self._open(prompts)
+        for step in range(work.warm_up):
+            self._step(handles, step, ids if step == 0 else None)
+        bulk = graphs.bulk_steps
         torch.cuda.synchronize()
-    for handle in handles:
-        manager.close(handle)
-    rows = [(row.key[:60], row.count, round(row.self_device_time_total, 1)) for row in found.key_averages()]
-    return sorted((row for row in rows if row[2] > 0), key=lambda row: -row[2])
+        begin = time.perf_counter()
+        host = 0.0
+        for step in range(steps):
+            before = time.perf_counter()
+            self._step(handles, work.warm_up + step, None)
+            host += time.perf_counter() - before
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - begin
+        held = self.manager.bytes(handles[0])
+        self._close(handles)
+        return _Window(seconds / steps * 1e3, host / steps * 1e3, held.kv, held.state, graphs.bulk_steps - bulk)
+
+    def _profile(self) -> tuple[tuple[str, int, float], ...]:
+        """One replay at the lengths after the prompt, by kernel."""
+        from torch.profiler import ProfilerActivity, profile
+
+        handles, ids = self._open(prompts=0)
+        for step in range(3):
+            self._step(handles, step, ids if step == 0 else None)
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as found:
+            self.graphs.replay(self.work.batch)
+            torch.cuda.synchronize()
+        self._close(handles)
+        rows = [(row.key[:60], row.count, round(row.self_device_time_total, 1)) for row in found.key_averages()]
+        return tuple(sorted((row for row in rows if row[2] > 0), key=lambda row: -row[2]))
+
+    def _step(self, handles: tuple[int, ...], step: int, ids: list[int] | None) -> None:
+        graphs = self.graphs
+        graphs.begin_step(StepBatch(handles, 1, "decode", True, (step,) * len(handles)))
+        graphs.run(ids)
+        graphs.commit_step()
 
 
-def _step(graphs: DecodeGraphs, handles: tuple[int, ...], step: int, ids: list[int] | None) -> None:
-    graphs.begin_step(StepBatch(handles, 1, "decode", True, (step,) * len(handles)))
-    graphs.run(ids)
-    graphs.commit_step()
+def measure_decode(work: Workload, model: LoadedModel) -> dict[str, object]:
+    """The measured fields of a row of results. Raises CannotCapture where no graph runs the method, OutOfMemoryError where the batch does not fit."""
+    bench = DecodeBench(work, model)
+    measured = asdict(bench.measure())
+    return {"resolved": {name: _plain(value) for name, value in bench.values.items()}, "dtype": str(model.dtype), **measured}
+
+
+def _plain(value: Value | object) -> str:
+    return "{" + ", ".join(map(str, sorted(value))) + "}" if isinstance(value, frozenset | set) else str(value)

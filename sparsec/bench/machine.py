@@ -1,22 +1,34 @@
-"""What a row of results says about where it was measured."""
+"""What a row of results says about where and how it was measured."""
 
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
+from pathlib import Path
 
 import torch
+import transformers
 import triton
 
 
-def facts(run: str, command: str) -> dict[str, str]:
-    """gpu, versions, commit (from $COMMIT where there is no repository), command, run."""
+def facts(run: str, command: str) -> dict[str, object]:
+    """run, commit, gpu, versions, command."""
+    return {"run": run, "commit": commit(), "gpu": torch.cuda.get_device_name(), "versions": versions(), "command": command}
+
+
+def versions() -> dict[str, str]:
     return {
-        "run": run, "commit": os.environ.get("COMMIT") or _commit(), "gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
-        "triton": triton.__version__, "command": command,
+        "torch": torch.__version__, "triton": triton.__version__, "transformers": transformers.__version__, "python": platform.python_version(),
     }  # fmt: skip
 
 
-def _commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+def commit(directory: Path | None = None) -> str:
+    """The checkout's commit, "-dirty" behind it where tracked files differ; $COMMIT where it is set (a machine without the repository)."""
+    given = os.environ.get("COMMIT")
+    if given:
+        return given
+    where = directory or Path(__file__).parent
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
+    found = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
     return found.stdout.strip() or "unknown"

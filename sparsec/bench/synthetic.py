@@ -9,25 +9,34 @@ import torch
 from sparsec_runtime.cache import CacheManager
 from sparsec_runtime.layout import PARTS, Counts
 from sparsec_runtime.params import Value
-from sparsec_runtime.planning import counts_after_hooks
+from sparsec_runtime.planning import counts_after_hooks, pages_held
 from sparsec_runtime.resident import Resident
 from sparsec_runtime.sequence import Sequence
 from sparsec_runtime.states import dtype_of
 from sparsec_runtime.step import Step, StepBatch
 from sparsec_runtime.summaries import refresh
+from sparsec_runtime.zones import RawStore
 
 
 @torch.no_grad()
 def fill_pools(manager: CacheManager, seed: int = 0) -> None:
-    """Random numbers in every raw K and V pool."""
+    """Random numbers in every pool of K and V: raw ones N(0, 1), codes of any bits, scales and minima positive and small."""
     generator = torch.Generator(device=manager.device).manual_seed(seed)
+    raw = {id(store.rows) for store in manager.storage.stores.values() if isinstance(store, RawStore)}
     for stream in manager.storage.streams.values():
         for array in stream.payload:
             for layer in range(array.data.shape[0]):
-                if array.data.is_floating_point():
-                    array.data[layer].normal_(generator=generator)
-                else:
-                    array.data[layer].random_(generator=generator)
+                _fill(array.data[layer], id(array) in raw, generator)
+
+
+def _fill(data: torch.Tensor, raw: bool, generator: torch.Generator) -> None:
+    if raw:
+        data.normal_(generator=generator)
+    elif data.is_floating_point():
+        data.uniform_(0.01, 0.1, generator=generator)
+    else:
+        limits = torch.iinfo(data.dtype)
+        data.random_(limits.min, limits.max, generator=generator)
 
 
 def counts_after_prompt(manager: CacheManager, params: Mapping[str, Value], prompt: int) -> list[Counts]:
@@ -50,9 +59,11 @@ def open_after_prompt(manager: CacheManager, name: str, params: Mapping[str, Val
         for key, held in sequence.zone_rows.items():
             held[layer] = counts.rows[key]
     sequence.length, sequence.prompt_rows = prompt, sequence.rows.copy()
-    stream = storage.row_stream
-    fresh = sequence.tables[stream.name].grow(stream.pages_wanted(sequence.rows), stream.pool)
-    assert len(fresh), "a prompt of no rows"
+    assert sequence.rows.any(), "a prompt of no rows"
+    for name, pages in pages_held(storage, sequence.rows, sequence.zone_rows).items():
+        sequence.tables[name].grow(pages, storage.streams[name].pool)
+    if sequence.ring is not None:
+        sequence.ring.normal_()
     _fill_rows(manager, [sequence])
     return handle
 

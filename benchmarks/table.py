@@ -1,0 +1,33 @@
+"""Writes the table of README.md between its markers: python benchmarks/table.py OUT [--run RUN]
+
+Rows are those of rows.toml, figures those of one run in OUT; the prose around them stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "runtime")]
+
+from sparsec.bench.plan import read_plan  # noqa: E402
+from sparsec.bench.rows import read_rows  # noqa: E402
+from sparsec.bench.table import last_run, markdown, replace_between  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--run", help="default: that of the last row")
+    parser.add_argument("--plan", type=Path, default=HERE / "rows.toml")
+    parser.add_argument("--readme", type=Path, default=HERE / "README.md")
+    args = parser.parse_args()
+    rows = read_rows(args.out)
+    table = markdown(read_plan(args.plan), rows, args.run or last_run(rows))
+    args.readme.write_text(replace_between(args.readme.read_text(encoding="utf-8"), table), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

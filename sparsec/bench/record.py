@@ -1,0 +1,54 @@
+"""Measures a row once: found in the file, or measured and appended with where it was measured; a refusal becomes a row with its reason."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from sparsec.bench.rows import Row, append_row, find_row, read_rows
+
+
+class Recorder:
+    """file: None measures without keeping."""
+
+    def __init__(self, file: Path | None, run: str) -> None:
+        self.file, self.run = file, run
+
+    def find(self, named: Mapping[str, object]) -> Row | None:
+        """The row of this measurement, if it was measured before; a row with an error is no measurement."""
+        row = None if self.file is None else find_row(read_rows(self.file), named)
+        return row if row is not None and "error" not in row else None
+
+    def measure(self, named: Mapping[str, object], measure: Callable[[], Row]) -> Row:
+        """Runs it and appends the row: with `error` in place of figures where the method or the batch cannot run on this device."""
+        import torch
+        from sparsec_runtime.gpu.graphs import CannotCapture
+        from sparsec_runtime.layout import LayoutError
+        from sparsec_runtime.params import ParamError
+
+        from sparsec.bench.machine import facts
+
+        begin = time.perf_counter()
+        try:
+            found = measure()
+        except CannotCapture as reason:
+            found = {"error": f"no graph decodes this method: {reason}"}
+        except (ParamError, LayoutError) as reason:
+            found = {"error": str(reason)}
+        except torch.OutOfMemoryError as reason:
+            found = {"error": f"it does not fit this device: lower the batch or the context ({str(reason).splitlines()[0]})"}
+        row = {**named, **facts(self.run, " ".join(sys.argv)), **found, "seconds": round(time.perf_counter() - begin, 1)}
+        if self.file is not None:
+            append_row(self.file, row)
+        return row
+
+
+def text_of(row: Row) -> str:
+    """A row of decode, for people."""
+    return (
+        f"{row['method']}, {row['context']} x {row['batch']}: {row['ms_per_step']} ms/step, {row['tok_s']} tok/s; floor {row['floor_ms']} ms, "
+        f"ratio {row['ratio']}; {row['kv_bytes'] / 2**20:.0f} MiB of KV and {row['state_bytes'] / 2**20:.0f} MiB of states a request, "
+        f"{row['peak_bytes'] / 2**30:.1f} GiB at the peak, {row['kernels']} kernels a step"
+    )

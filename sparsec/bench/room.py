@@ -1,0 +1,56 @@
+"""Pools for a batch of residents: pages by the host's own arithmetic, no more than the batch needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sparsec_runtime.cache import CacheManager
+from sparsec_runtime.models.loading import LoadedModel
+from sparsec_runtime.params import Value
+from sparsec_runtime.planning import peak_pages
+from sparsec_runtime.tables import table_rows
+
+from sparsec.bench.workload import Workload
+
+SLACK_PAGES = 2  # of each request and table row, beyond its rows
+
+
+def probe_of(method: type[CacheManager], model: LoadedModel) -> CacheManager:
+    """A manager without memory, for arithmetic."""
+    return method(model.shape, model.rope, model.dtype, "meta", pool_tokens=1, max_requests=1)
+
+
+def pages_of_residents(probe: CacheManager, params: Mapping[str, Value], work: Workload, new: int) -> dict[str, int]:
+    """Pages of each stream that the batch holds at most: every resident in `new` decode steps, and one more at its prompt's peak where prompts are computed."""
+    storage = probe.storage
+    each = resident_pages(probe, params, work.context, new)
+    pages = {name: work.batch * count for name, count in each.items()}
+    if work.fill == "prompt":
+        peak = peak_pages(probe, work.context, 1, work.chunk, params)
+        pages = {name: count + max(0, peak[name] - each[name]) for name, count in pages.items()}
+    lines = table_rows(storage.layout.scope, storage.layers, storage.heads)
+    return {name: -(-count // lines) * lines for name, count in pages.items()}
+
+
+def resident_pages(probe: CacheManager, params: Mapping[str, Value], context: int, new: int) -> dict[str, int]:
+    """Pages of each stream that one request holds at most in its decode steps, over all table rows."""
+    storage = probe.storage
+    slack = SLACK_PAGES * table_rows(storage.layout.scope, storage.layers, storage.heads)
+    return {name: count + slack for name, count in peak_pages(probe, context, new, context, params, phases=("decode",)).items()}
+
+
+def tokens_of(probe: CacheManager, pages: Mapping[str, int]) -> dict[str, int]:
+    """Rows per layer and head that so many pages of each stream hold: what a manager is made with."""
+    storage = probe.storage
+    lines = table_rows(storage.layout.scope, storage.layers, storage.heads)
+    return {name: -(-count // lines) * storage.streams[name].geometry.page_size for name, count in pages.items()}
+
+
+def bytes_of(probe: CacheManager, pages: Mapping[str, int]) -> int:
+    """Bytes of so many pages of each stream, states and summaries included."""
+    streams = probe.storage.streams
+    return sum(count * streams[name].page_bytes([*streams[name].payload, *streams[name].attached]) for name, count in pages.items())
+
+
+def manager_with(method: type[CacheManager], model: LoadedModel, tokens: Mapping[str, int], batch: int) -> CacheManager:
+    return method(model.shape, model.rope, model.dtype, model.device, pool_tokens=tokens, max_requests=batch)

@@ -1,0 +1,116 @@
+"""The file of results, the plan of rows and the table made of both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sparsec.bench.machine import commit
+from sparsec.bench.plan import read_plan
+from sparsec.bench.rows import append_row, find_row, is_measured, read_rows
+from sparsec.bench.table import markdown, replace_between
+from sparsec.bench.workload import Workload
+
+PLAN = read_plan(Path(__file__).parents[2] / "benchmarks" / "rows.toml")
+FACTS = {"gpu": "NVIDIA H200", "versions": {"torch": "2.11.0", "triton": "3.6.0"}, "commit": "abc1234", "command": "/x/benchmarks/run.py a out", "dtype": "torch.bfloat16"}
+
+
+def measured(work: Workload, milliseconds: float, run: str = "a") -> dict[str, object]:
+    floor = 5.0
+    return {
+        **work.named("decode", PLAN.config, run), **FACTS, "ms_per_step": milliseconds, "tok_s": work.batch / milliseconds * 1e3, "floor_ms": floor,
+        "ratio": milliseconds / floor, "kv_bytes": 1060 * 2**20, "kernels": 293,
+    }  # fmt: skip
+
+
+def cells(label: str, size: str, text: str) -> list[str]:
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return next(dict(zip(rows[0], row)) for row in rows if row[0] == label and row[2] == size)
+
+
+def planned(label: str, size: tuple[int, int]) -> Workload:
+    return next(row.work for row in PLAN.rows if row.label == label and (row.work.context, row.work.batch) == size)
+
+
+def test_a_line_that_was_cut_short_is_no_row_and_goes_with_the_next(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    append_row(file, {"n": 1})
+    with file.open("a") as cut:
+        cut.write('{"n": 2, "ms')
+    assert read_rows(file) == [{"n": 1}]
+    append_row(file, {"n": 3})
+    assert read_rows(file) == [{"n": 1}, {"n": 3}]
+
+
+def test_a_measured_row_counts_before_a_later_error(tmp_path):
+    named = Workload("dense").named("decode", PLAN.config, "a")
+    rows = [{**named, "ms_per_step": 1.0}, {**named, "ms_per_step": 2.0}, {**named, "error": "no memory"}]
+    assert find_row(rows, named)["ms_per_step"] == 2.0 and is_measured(rows, named)
+    assert not is_measured(rows[2:], named)
+    assert find_row(rows, Workload("dense", batch=9).named("decode", PLAN.config, "a")) is None
+
+
+def test_params_of_a_row_are_compared_whatever_their_order():
+    first, second = Workload("m", {"a": "1", "b": "2"}), Workload("m", {"b": "2", "a": "1"})
+    assert is_measured([first.named("decode", PLAN.config, "r")], second.named("decode", PLAN.config, "r"))
+
+
+def test_the_plan_has_every_row_of_the_performance_notes():
+    assert len(PLAN.rows) == 18
+    assert {(row.work.context, row.work.batch) for row in PLAN.rows} == {(32768, 8), (32768, 22), (32768, 64), (131072, 2)}
+    assert all(row.stretch < row.must for row in PLAN.rows)
+    assert sum(row.seed is not None for row in PLAN.rows) == 11
+
+
+def test_a_plan_with_a_row_twice_is_refused(tmp_path):
+    file = tmp_path / "rows.toml"
+    row = '[[row]]\nlabel = "dense"\nmethod = "dense"\ncontext = 5\nbatch = 1\n'
+    file.write_text('config = "tiny"\n' + row + row)
+    with pytest.raises(ValueError, match="twice"):
+        read_plan(file)
+
+
+def test_the_table_says_what_was_met_beside_dense_and_the_seed():
+    rows = [measured(planned("dense", (32768, 8)), 12.4), measured(planned("SnapKV", (32768, 8)), 6.58), measured(planned("Quest", (131072, 2)), 7.41)]
+    rows += [measured(planned("H2O", (32768, 8)), 7.0)]
+    text = markdown(PLAN, rows, "a")
+    snapkv = cells("SnapKV", "32,768 x 8", text)
+    assert (snapkv["ms/step"], snapkv["our dense ms"], snapkv["seed ms"], snapkv["met"]) == ("6.58", "12.40", "10.4", "must")
+    assert snapkv["KV MiB a request"] == "1,060" and snapkv["params"] == "budget 8192"
+    assert cells("dense", "32,768 x 8", text)["our dense ms"] == "-"
+    assert cells("H2O", "32,768 x 8", text)["met"] == "stretch"
+    assert cells("Quest", "131,072 x 2", text)["met"] == "no, +14.0%"
+    assert cells("KIVI 2 bit", "32,768 x 8", text)["ms/step"] == "-"
+
+
+def test_the_table_says_where_it_was_measured_and_why_a_row_is_missing():
+    failed = {**planned("TOVA", (32768, 8)).named("decode", PLAN.config, "a"), **FACTS, "error": "no graph decodes this method: why"}
+    text = markdown(PLAN, [measured(planned("dense", (32768, 8)), 12.4), failed], "a")
+    assert text.startswith("Run `a`: NVIDIA H200; torch 2.11.0, triton 3.6.0; commit abc1234; ")
+    assert "bfloat16" in text and "`benchmarks/run.py`" in text
+    assert "- TOVA, 32,768 x 8: no graph decodes this method: why" in text
+
+
+def test_rows_of_another_run_are_not_in_the_table():
+    with pytest.raises(ValueError, match="'a' has measured none"):
+        markdown(PLAN, [measured(planned("dense", (32768, 8)), 12.4, run="b")], "a")
+
+
+def test_a_text_without_markers_is_not_written():
+    with pytest.raises(ValueError, match="rows: begin"):
+        replace_between("no markers", "table")
+
+
+def test_a_commit_is_dirty_where_tracked_files_differ(tmp_path, monkeypatch):
+    import subprocess
+
+    monkeypatch.delenv("COMMIT", raising=False)
+    for command in (["init", "-q"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    clean = commit(tmp_path)
+    assert len(clean) >= 7 and not clean.endswith("-dirty")
+    (tmp_path / "file").write_text("one")
+    subprocess.run(["git", "add", "file"], cwd=tmp_path, check=True)
+    assert commit(tmp_path) == f"{clean}-dirty"
+    monkeypatch.setenv("COMMIT", "given")
+    assert commit(tmp_path) == "given"
