@@ -50,9 +50,13 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """`hooks` are those that the shapes below cover; finish_step among them only evicts, when the host's counts say so."""
+    """`hooks` are those that the shapes below cover; finish_step among them only evicts, when the host's counts say so.
+
+    idle: hooks that a decode step runs and in which the method does nothing then, since it acts in prompts alone.
+    """
 
     hooks: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
     mass: Mass | None = None
     pages: PageChoice | None = None
     keep: Keep | None = None

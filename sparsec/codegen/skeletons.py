@@ -49,9 +49,12 @@ def match_skeletons(plan: Plan) -> Skeletons:
     fields: dict[str, str] = {}
     hooks: list[str] = []
     reasons: list[str] = []
+    idle: list[str] = []
     for hook in DECODE_HOOKS:
-        bindings = [binding for binding in plan.bindings if hook in binding.hooks]
+        bound = [binding for binding in plan.bindings if hook in binding.hooks]
+        bindings = [binding for binding in bound if not _only_in_prompts(binding)]
         if not bindings:
+            idle += [hook] if bound else []
             continue
         found = _MATCHERS.get(hook, _no_kernel)(plan, bindings)
         if isinstance(found, str):
@@ -61,9 +64,16 @@ def match_skeletons(plan: Plan) -> Skeletons:
             fields |= found
     if hooks:
         fields = {"hooks": _tuple(hooks), **fields}
+    if idle:
+        fields["idle"] = _tuple(idle)
     if reasons:
         fields["reasons"] = _tuple(reasons)
     return Skeletons(fields, tuple(reasons))
+
+
+def _only_in_prompts(binding: Binding) -> bool:
+    """Whether the binding leaves at once in a decode step."""
+    return any(isinstance(step, Skip) and str(step.condition) == "prefilling" for step in binding.steps)
 
 
 def decode_lines(plan: Plan) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from sparsec.dsl import tree as t
 from sparsec.dsl.checked import Checked
 from sparsec.dsl.fold import fold, truth
+from sparsec.dsl.phases import PROMPT_END, only_at_prompt_end
 
 StaticValue = int | float | bool | str | t.Expr
 
@@ -90,7 +91,7 @@ def specialise(checked: Checked, static_values: Mapping[str, StaticValue]) -> t.
         if isinstance(item, t.Param) and item.name.text in static_values:
             continue
         item = _with_plain_widths(item) if isinstance(item, t.Hook) else item
-        kept.extend(_item(_substitute(item, static_values)))
+        kept.extend(_item(substitute(item, static_values)))
     return replace(checked.file, method=replace(method, items=tuple(kept)))
 
 
@@ -106,8 +107,8 @@ def literal(value: StaticValue, span: t.Span = t.NOWHERE) -> t.Expr:
     return t.Unary("-", number, span=span) if value < 0 else number
 
 
-def _substitute(node: t.Node, values: Mapping[str, StaticValue]) -> t.Node:
-    """Children first, then the node itself folded."""
+def substitute(node: t.Node, values: Mapping[str, StaticValue]) -> t.Node:
+    """The node with names replaced by these values: children first, then the node itself folded."""
     if isinstance(node, t.Binary) and node.op in ("==", "!="):
         chosen = _choice(node, values)
         if chosen is not None:
@@ -118,9 +119,9 @@ def _substitute(node: t.Node, values: Mapping[str, StaticValue]) -> t.Node:
     for entry in fields(node):
         value = getattr(node, entry.name)
         if isinstance(value, t.Node):
-            changed[entry.name] = _substitute(value, values)
+            changed[entry.name] = substitute(value, values)
         elif isinstance(value, tuple) and any(isinstance(v, t.Node) for v in value):
-            changed[entry.name] = tuple(_substitute(v, values) if isinstance(v, t.Node) else v for v in value)
+            changed[entry.name] = tuple(substitute(v, values) if isinstance(v, t.Node) else v for v in value)
     result = replace(node, **changed) if changed else node
     return fold(result) if isinstance(result, t.Expr) else result
 
@@ -145,12 +146,21 @@ def _item(item: t.Item) -> tuple[t.Item, ...]:
         return (item,)
     if truth(item.layers) is False or truth(item.when) is False:
         return ()
+    item = _narrowed(item)
     body = tuple(part for stmt in item.body for part in _stmt(stmt))
     if not body:
         return ()
     layers = None if truth(item.layers) is True else item.layers
     when = None if truth(item.when) is True else item.when
     return (replace(item, layers=layers, when=when, body=body),)
+
+
+def _narrowed(hook: t.Hook) -> t.Hook:
+    """`on end_of_prompt, finish_step` without finish_step where a flag keeps the rule from every other step; flags are constants then."""
+    if not only_at_prompt_end(tuple(name.text for name in hook.names), hook.when):
+        return hook
+    names = tuple(name for name in hook.names if name.text == "end_of_prompt")
+    return replace(substitute(hook, dict(PROMPT_END.flags)), names=names)
 
 
 def _stmt(stmt: t.Stmt) -> tuple[t.Stmt, ...]:

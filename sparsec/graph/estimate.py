@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from sparsec.dsl import tree as t
 from sparsec.dsl.checked import Checked
 from sparsec.dsl.params import Value
+from sparsec.dsl.phases import DECODE, can_fire
 from sparsec.graph.capacity import Rows, Simulation
-from sparsec.graph.conditions import DECODE, can_fire
 from sparsec.graph.counts import CountRule, read_rules
 from sparsec.graph.facts import scheduled_page_size
 from sparsec.graph.host import HELPERS, Python, compiled

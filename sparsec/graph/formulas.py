@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sparsec.dsl import tree as t
-from sparsec.graph.conditions import CHUNK, DECODE, PROMPT_END, Phase, can_fire, conjuncts, fold
+from sparsec.dsl.phases import CHUNK, DECODE, PROMPT_END, Phase, can_fire, conjuncts, fold
+from sparsec.dsl.specialise import substitute
 from sparsec.graph.counts import CountRule
 from sparsec.graph.spans import KV_HEADS, LEN, call, name, number, plus
 from sparsec.graph.program import Program
@@ -57,8 +58,8 @@ class Formulas:
     def _held(self) -> tuple[RowFormula, ...]:
         """Rows over all zones: the peak during the prompt, right after it, and the most that decoding holds."""
         in_prompt, at_end, decoding = (_first(self.evicts, phase) for phase in (CHUNK, PROMPT_END, DECODE))
-        peak = call("min", PROMPT, plus(_limit(in_prompt), CHUNK_SIZE)) if in_prompt else PROMPT
-        after = call("min", PROMPT, _replaced(_limit(at_end), LEN, PROMPT)) if at_end else PROMPT
+        peak = call("min", PROMPT, plus(_limit(in_prompt, CHUNK), CHUNK_SIZE)) if in_prompt else PROMPT
+        after = call("min", PROMPT, _replaced(_limit(at_end, PROMPT_END), LEN, PROMPT)) if at_end else PROMPT
         most = plus(after, NEW)
         if decoding:
             held = self._high_water(decoding) if at_end else call("max", self._high_water(decoding), plus(PROMPT, number(1)))
@@ -87,13 +88,13 @@ class Formulas:
     def _high_water(self, rule: CountRule) -> t.Expr:
         """The most rows that decoding reaches: the largest bound among `len >= X` and `len > X` in the guard."""
         bounds = [bound for part in conjuncts(fold(rule.when, DECODE)) if (bound := _lower_bound(part)) is not None]
-        kept = _limit(rule)
+        kept = _limit(rule, DECODE)
         return call("max", kept, *bounds) if bounds else plus(kept, number(1))
 
     def _read(self) -> list[RowFormula]:
         rules = [rule for rule in self.reads if can_fire(rule.hooks, rule.when, DECODE)]
         place = [text(rule.layers) if rule.layers is not None else None for rule in rules]
-        return [self._formula("read", call("min", LEN, _limit(rule)), rule, layers=where) for rule, where in zip(rules, place, strict=True)]
+        return [self._formula("read", call("min", LEN, _limit(rule, DECODE)), rule, layers=where) for rule, where in zip(rules, place, strict=True)]
 
     def _zone(self, zone: str) -> list[RowFormula]:
         """What the moves of a step leave in the first zone, and what they have put into the others."""
@@ -113,9 +114,9 @@ def _first(rules: tuple[CountRule, ...], phase: Phase) -> CountRule | None:
     return next((rule for rule in rules if can_fire(rule.hooks, rule.when, phase)), None)
 
 
-def _limit(rule: CountRule) -> t.Expr:
+def _limit(rule: CountRule, phase: Phase) -> t.Expr:
     """Rows kept where there are enough: `budget` of `min(len, budget)`, per KV head (averaged where heads compete)."""
-    rows = rule.rows
+    rows = substitute(rule.rows, dict(phase.flags))
     capped = isinstance(rows, t.Call) and rows.name.text == "min" and len(rows.args) == 2
     if capped and rows.args[0] in _WHOLE:
         rows = rows.args[1]

@@ -8,8 +8,8 @@ from dataclasses import replace
 import networkx as nx
 
 from sparsec.dsl import tree as t
+from sparsec.dsl.phases import DECODE, can_fire
 from sparsec.graph import nodes as n
-from sparsec.graph.conditions import DECODE, can_fire
 from sparsec.graph.counts import count_rules
 from sparsec.graph.program import Program
 from sparsec.graph.queries import OBSERVABLE, observed

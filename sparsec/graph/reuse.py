@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparsec.dsl import tree as t
-from sparsec.graph.conditions import CHUNK, DECODE, PROMPT_END, can_fire
+from sparsec.dsl.phases import CHUNK, DECODE, PROMPT_END, can_fire
 from sparsec.graph.program import ATTENTION_INPUTS, Effect, Program, Rule
 from sparsec.graph.scope import Because
 from sparsec.graph.text import text

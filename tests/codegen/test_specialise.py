@@ -24,7 +24,7 @@ def special(name: str, **params: object) -> t.Method:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("snapkv", {"kernel", "pooling", "reduce", "heads"}),
+        ("snapkv", {"kernel", "pooling", "reduce", "heads", "evict_in_prefill"}),
         ("quest", {"page_size", "dense", "heads", "open"}),
         ("kivi", {"k_bits", "v_bits", "block", "flush"}),
         ("dense", set()),
@@ -63,6 +63,23 @@ method mine {
 """)
     hooks = Compilation(source).special.method.of(t.Hook)
     assert [text(hook.when) for hook in hooks] == ["len > budget and prompt_done"]
+
+
+def test_a_rule_that_runs_only_as_the_prompt_ends_is_one_of_end_of_prompt_and_flags_are_constants_in_it() -> None:
+    source = Source("mine.sparse", """sparse 1
+method mine {
+  param budget: tokens in 1.. = 8
+  param early: bool = false
+  on end_of_prompt, finish_step when prefilling and len > where(prompt_done, budget, 2 * budget) and (prompt_done or early) {
+    evict keep recent(where(prompt_done, budget, 2 * budget))
+  }
+}
+""")
+    (late,), (early,) = (Compilation(source, {"early": value}).special.method.of(t.Hook) for value in (False, True))
+    assert ([name.text for name in late.names], text(late.when)) == (["end_of_prompt"], "len > budget")
+    assert text(late.body[0].keep.steps[0]) == "recent(budget)"
+    assert [name.text for name in early.names] == ["end_of_prompt", "finish_step"]
+    assert text(early.when) == "prefilling and len > where(prompt_done, budget, 2 * budget)"
 
 
 def test_spans_survive_so_that_generated_code_cites_the_users_lines() -> None:

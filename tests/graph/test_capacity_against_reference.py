@@ -16,7 +16,9 @@ MODEL = {"n_layers": LAYERS, "kv_heads": KV_HEADS, "group": GROUP, "head_dim": D
 CASES = [
     ("dense", {}),
     ("snapkv", {"budget": 16, "window": 4}),
+    ("snapkv", {"budget": 16, "window": 4, "evict_in_prefill": True}),
     ("pyramidkv", {"budget": 12, "window": 4, "beta": 3}),
+    ("pyramidkv", {"budget": 12, "window": 4, "beta": 3, "evict_in_prefill": True}),
     ("pyramidkv", {"budget": 12, "window": 4, "beta": 3, "rounding": "floor_step"}),
     ("h2o", {"budget": 16, "interval": 5}),
     ("h2o", {"budget": 16, "interval": 5, "evict_in_prefill": True}),
@@ -62,10 +64,11 @@ def test_rows_of_zones_are_those_of_the_interpreter(compiled, flush):
             assert recorded[f"{zone}.rows"][step][0].values.tolist() == [final[zone, "K", 0], final[zone, "V", 0]], f"step {step}, {zone}"
 
 
-def test_ragged_heads_share_exactly_the_counted_rows(compiled):
-    params = {"budget": 12, "window": 4}
-    kept = trace("ada_snapkv", params, None).kept
-    result = simulation(compiled("ada_snapkv", **params)).run(PROMPT)
+@pytest.mark.parametrize(("chunk", "early"), [(None, False), (7, True)])
+def test_ragged_heads_share_exactly_the_counted_rows(compiled, chunk, early):
+    params = {"budget": 12, "window": 4, "evict_in_prefill": early}
+    kept = trace("ada_snapkv", params, chunk).kept
+    result = simulation(compiled("ada_snapkv", **params)).run(PROMPT, 0, chunk)
     for layer in range(LAYERS):
         held = [len(rows) for rows in kept[0][layer]]
         assert Fraction(sum(held), KV_HEADS) == result.after_prompt["main", "K", layer]

@@ -102,13 +102,21 @@ def test_the_peak_is_the_prompt_or_the_budget_and_a_chunk(compiled):
     assert simulate(compiled("h2o", budget=64, evict_in_prefill=True), 1000, 0, 100).peak["main", "K", 0] == 164
 
 
+@pytest.mark.parametrize(("name", "peak"), [("snapkv", 164), ("pyramidkv", 228), ("ada_snapkv", 228)])
+def test_prompts_that_are_compacted_chunk_by_chunk_never_need_more_than_that_and_a_chunk(compiled, name, peak):
+    late, early = (simulate(compiled(name, budget=64, evict_in_prefill=value), 1000, 0, 100) for value in (False, True))
+    assert {rows for (_, part, _), rows in late.peak.items() if part == "K"} == {1000}
+    assert {rows for (_, part, _), rows in early.peak.items() if part == "K"} == {peak}
+    assert early.after_prompt == late.after_prompt
+
+
 def test_shares_are_whole_and_add_up():
     assert apportion([1.5, 1.5, 2.0], 5) == [2, 1, 2]
     assert sum(apportion([0.3] * 10, 3)) == 3
 
 
 EVALUATED = {"snapkv": {}, "h2o": {}, "streamingllm": {}, "tova": {}, "dense": {}, "quest": {}, "omnikv": {}, "ada_snapkv": {}}
-VARIANTS = [*EVALUATED.items(), ("h2o", {"evict_in_prefill": True}), ("tova", {"evict_in_prefill": True}), ("streamingllm", {"evict_in_decode": False})]
+VARIANTS = [*EVALUATED.items(), ("h2o", {"evict_in_prefill": True}), ("tova", {"evict_in_prefill": True}), ("snapkv", {"evict_in_prefill": True}), ("ada_snapkv", {"evict_in_prefill": True}), ("streamingllm", {"evict_in_decode": False})]
 
 
 @pytest.mark.parametrize(("name", "params"), VARIANTS)

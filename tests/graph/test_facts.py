@@ -66,6 +66,11 @@ def test_a_lasting_state_that_depends_on_queries_rules_out_radix_reuse(compiled)
     ("name", "params", "value"),
     [
         ("snapkv", {}, "derived"),
+        ("pyramidkv", {}, "derived"),
+        ("ada_snapkv", {}, "derived"),
+        ("snapkv", {"evict_in_prefill": True}, "no"),
+        ("pyramidkv", {"evict_in_prefill": True}, "no"),
+        ("ada_snapkv", {"evict_in_prefill": True}, "no"),
         ("h2o", {}, "derived"),
         ("h2o", {"evict_in_prefill": True}, "no"),
         ("tova", {"evict_in_prefill": True}, "no"),
@@ -77,6 +82,22 @@ def test_a_lasting_state_that_depends_on_queries_rules_out_radix_reuse(compiled)
 )
 def test_chunk_invariance_is_derived_unless_something_happens_before_the_prompt_ends(compiled, name, params, value):
     assert compiled(name, **params).facts.chunks.value == value
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [
+        ("snapkv", "min(prompt, budget + chunk)"),
+        ("pyramidkv", "min(prompt, 2 * budget + chunk)"),
+        ("ada_snapkv", "min(prompt, 2 * budget + chunk)"),
+    ],
+)
+def test_the_peak_of_a_prompt_is_the_prompt_or_what_a_chunk_leaves_and_the_next_chunk(compiled, name, peak):
+    late, early = (compiled(name, evict_in_prefill=value).facts for value in (False, True))
+    said = [{formula.what: formula.rows for formula in facts.rows} for facts in (late, early)]
+    assert [rows["prompt peak"] for rows in said] == ["prompt", peak]
+    assert said[0]["after prompt"] == said[1]["after prompt"]
+    assert early.capture.whole_step
 
 
 def test_a_score_that_each_chunk_rewrites_is_not_chunk_invariant(compiled):

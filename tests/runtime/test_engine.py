@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from engines import METHODS, add, drain, engine, ids_of, prompt, run_alone
+from engines import METHODS, SMALL, add, drain, engine, ids_of, prompt, run_alone
 from sparsec_runtime.request import FinishReason, RequestError
 from sparsec_runtime.sampler import SamplingParams
 
@@ -201,6 +201,19 @@ def test_evicting_methods_hold_less_than_dense(method):
     usage = [drain_one(e, tokens)[-1].usage for e in (made, dense)]
     assert usage[0].kv_bytes < 0.3 * usage[1].kv_bytes
     assert usage[0].tokens_evicted > 150
+
+
+@pytest.mark.parametrize("method", ["snapkv", "pyramidkv", "ada_snapkv"])
+@pytest.mark.parametrize("early", [False, True])
+def test_prompts_run_together_where_what_their_chunks_leave_fits_and_wait_where_the_whole_prompts_do_not(method, early):
+    made = engine(method, params={**SMALL[method], "evict_in_prefill": early}, memory_tokens=320)
+    names = [add(made, prompt(250, seed=seed), 4) for seed in (1, 2)]
+    first = made.step()
+    assert made.stats().running == (2 if early else 1)
+    outputs = drain(made)
+    for seed, name in zip((1, 2), names):
+        assert outputs[name][-1].usage.preemptions == 0
+        assert ids_of([output for output in (*first, *outputs[name]) if output.request_id == name]) == run_alone(method, prompt(250, seed=seed), 4, params={**SMALL[method], "evict_in_prefill": early})
 
 
 def test_a_lone_request_that_outgrows_the_pools_fails_and_the_engine_goes_on():

@@ -14,7 +14,8 @@ def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
     layout, plan = method.LAYOUT, method.DECODE
     reasons = list(plan.reasons)
     bound = bound_hooks(method)
-    reasons += [f"{hook} matches no kernel skeleton" for hook in DECODE_HOOKS if hook in bound and hook not in plan.hooks and not plan.reasons]
+    covered = {*plan.hooks, *plan.idle}
+    reasons += [f"{hook} matches no kernel skeleton" for hook in DECODE_HOOKS if hook in bound - covered and not plan.reasons]
     if len(layout.zones) > 1 or not layout.zones[0].raw:
         reasons.append("rows lie in several zones, or in a codec: no kernel reads them yet")
     if layout.position == "rank" and (layout.scope != "shared" or plan.keep is None or plan.keep.state is not None):

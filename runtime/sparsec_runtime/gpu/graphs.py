@@ -59,7 +59,7 @@ class DecodeGraphs:
             weighs=tuple(plan.mass is not None and manager.fires("after_decode_attention", layer) for layer in layers),
             tuning=tuning_of(storage.device), ranked=manager.LAYOUT.position == "rank",
         )  # fmt: skip
-        self._finishes = FINISH_STEP in bound_hooks(type(manager))
+        self._finishes = FINISH_STEP in bound_hooks(type(manager)) - set(plan.idle)
         self._buckets: dict[int, _Bucket] = {}
         self._memory = torch.cuda.graph_pool_handle() if storage.device.type == "cuda" else None
         self._batch: StepBatch | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparsec.dsl import tree as t
 
@@ -42,9 +42,9 @@ def fold(expr: t.Expr | None, phase: Phase) -> t.Expr:
             inner = fold(expr.operand, phase)
             return _truth(inner == FALSE) if inner in (TRUE, FALSE) else t.Unary("not", inner)
         case t.Binary(op="and"):
-            return _join("and", fold(expr.left, phase), fold(expr.right, phase), neutral=TRUE, absorbing=FALSE)
+            return _join(expr, fold(expr.left, phase), fold(expr.right, phase), neutral=TRUE, absorbing=FALSE)
         case t.Binary(op="or"):
-            return _join("or", fold(expr.left, phase), fold(expr.right, phase), neutral=FALSE, absorbing=TRUE)
+            return _join(expr, fold(expr.left, phase), fold(expr.right, phase), neutral=FALSE, absorbing=TRUE)
         case t.Binary(op="implies"):
             return fold(t.Binary("or", t.Unary("not", expr.left), expr.right), phase)
     return expr
@@ -53,6 +53,12 @@ def fold(expr: t.Expr | None, phase: Phase) -> t.Expr:
 def can_fire(names: tuple[str, ...], when: t.Expr | None, phase: Phase) -> bool:
     """Whether a rule bound to these hooks may run in a step of this phase."""
     return bool(set(names) & phase.hooks) and fold(when, phase) != FALSE
+
+
+def only_at_prompt_end(names: tuple[str, ...], when: t.Expr | None) -> bool:
+    """Whether a rule of both hooks that end a step can run in the step that ends the prompt alone: there it runs once, as `end_of_prompt`."""
+    both = {"end_of_prompt", "finish_step"} == set(names)
+    return both and not can_fire(names, when, CHUNK) and not can_fire(names, when, DECODE)
 
 
 def conjuncts(expr: t.Expr) -> tuple[t.Expr, ...]:
@@ -65,9 +71,9 @@ def _truth(value: bool) -> t.Ref:
     return TRUE if value else FALSE
 
 
-def _join(op: str, left: t.Expr, right: t.Expr, neutral: t.Expr, absorbing: t.Expr) -> t.Expr:
+def _join(expr: t.Binary, left: t.Expr, right: t.Expr, neutral: t.Expr, absorbing: t.Expr) -> t.Expr:
     if absorbing in (left, right):
         return absorbing
     if left == neutral:
         return right
-    return left if right == neutral else t.Binary(op, left, right)
+    return left if right == neutral else replace(expr, left=left, right=right)
