@@ -1,0 +1,164 @@
+"""Exact ranking of lines of scores: the `count` best entries of each, ties to the lower index, listed in ascending order of index.
+
+Order: NaN after every number, what is no candidate never (as sparsec_runtime/ops/ranking.py). The least key of the best is found bit by bit, from
+the highest: a bit stays where `count` keys still reach the value with it; the search ends early where exactly `count` do. No histogram, no atomics.
+A line that is too long for one program is ranked in parts, whose best are ranked once more. Keys lie as [BLOCK / WIDE, WIDE], a warp to a row of
+them, so that places are counted inside warps and then over rows.
+"""
+
+import triton
+import triton.language as tl
+
+from .chain import after_previous, let_next
+
+ALWAYS = tl.constexpr(0xFFFFFFFF)  # the key of an entry that is taken first; no number has it
+WIDE = tl.constexpr(128)
+
+
+@triton.jit
+def entries_of(BLOCK: tl.constexpr):
+    """0 .. BLOCK - 1 as rows; BLOCK is a multiple of WIDE, or less."""
+    if BLOCK < WIDE:
+        return tl.arange(0, BLOCK)[None, :]
+    else:
+        return tl.arange(0, BLOCK // WIDE)[:, None] * WIDE + tl.arange(0, WIDE)[None, :]
+
+
+@triton.jit
+def ordered(x):
+    """fp32 as an unsigned 32 bit key of the same order: 1 for NaN, more for numbers; 0 is left for what is no candidate. 0.0 and -0.0 are one."""
+    bits = (x + 0.0).to(tl.int32, bitcast=True)
+    key = tl.where(bits < 0, ~bits, bits ^ -2147483648)
+    return tl.where((bits & 0x7FFFFFFF) > 0x7F800000, 1, key).to(tl.uint32, bitcast=True)
+
+
+@triton.jit
+def keys_of(score, entry, entries, first, newest):
+    """Keys of a line's entries: the `first` and the `newest` are always taken, those from `entries` on never."""
+    key = tl.where((entry < first) | (entry >= entries - newest), ALWAYS, ordered(score))
+    return tl.where(entry < entries, key, 0)
+
+
+@triton.jit
+def least_of_best(key, count):
+    """A key that exactly the `count` best reach or, where others equal the last of them, that one's key; 1 where fewer are candidates."""
+    least, reached, bit = tl.full([], 0, tl.uint32), -1, tl.full([], 1 << 31, tl.uint32)
+    while (bit != 0) & (reached != count):
+        tried = least | bit
+        reaching = tl.sum((key >= tried).to(tl.int32))
+        least = tl.where(reaching >= count, tried, least)
+        reached = tl.where(reaching >= count, reaching, reached)
+        bit = bit >> 1
+    return tl.maximum(least, tl.full([], 1, tl.uint32))
+
+
+@triton.jit
+def taken_and_place(key, least, left):
+    """Which keys are above `least` or among the first `left` that equal it, and the place of each among them; at most 2^15 keys."""
+    above, ties = key > least, key == least
+    both = above.to(tl.int32) + (ties.to(tl.int32) << 16)  # two counts in one scan
+    of_row = tl.sum(both, 1)
+    seen = (tl.cumsum(of_row, 0) - of_row)[:, None] + tl.cumsum(both, 1)
+    tied = (seen >> 16) & 0xFFFF
+    return above | (ties & (tied <= left)), (seen & 0xFFFF) + tl.minimum(tied, left) - 1
+
+
+@triton.jit
+def best_and_place(key, count):
+    """Which keys are the `count` best, and the place of each among them."""
+    least = least_of_best(key, count)
+    return taken_and_place(key, least, count - tl.sum((key > least).to(tl.int32)))
+
+
+@triton.jit
+def hand_on(key, entry, count, key_ptr, entry_ptr, SLOTS: tl.constexpr, PADDED: tl.constexpr):
+    """The `count` best of a part as pairs in SLOTS slots, in order; slots that stay empty hold key 0."""
+    taken, at = best_and_place(key, count)
+    tl.store(key_ptr + at, key.to(tl.int32, bitcast=True), taken)
+    tl.store(entry_ptr + at, entry, taken)
+    slot = tl.arange(0, PADDED)
+    tl.store(key_ptr + slot, 0, (slot >= tl.sum(taken.to(tl.int32))) & (slot < SLOTS))
+
+
+@triton.jit
+def rank_line(
+    score_ptr, len_ptr, count_ptr, first_ptr, newest_ptr, out_ptr, score_line, out_line,
+    H: tl.constexpr, UNIT: tl.constexpr, ENDS: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False,
+):  # fmt: skip
+    """out [line, n]: the count[row] best of the entries of line = row * H + h, one program a line.
+
+    A row has ceil(len / UNIT) entries. ENDS: its first[row] and newest[row] ones are always taken; else the last one alone is.
+    """
+    after_previous(CHAINED)
+    let_next(CHAINED)
+    line = tl.program_id(0).to(tl.int64)
+    row = line // H
+    entry = entries_of(BLOCK)
+    entries = (tl.load(len_ptr + row) + UNIT - 1) // UNIT
+    score = tl.load(score_ptr + line * score_line + entry, entry < entries, 0.0)
+    first, newest = tl.load(first_ptr + row) if ENDS else 0, tl.load(newest_ptr + row) if ENDS else 1
+    taken, at = best_and_place(keys_of(score, entry, entries, first, newest), tl.load(count_ptr + row))
+    tl.store(out_ptr + line * out_line + at, entry, taken)
+
+
+@triton.jit
+def rank_parts(
+    score_ptr, len_ptr, count_ptr, first_ptr, newest_ptr, key_ptr, entry_ptr, score_line,
+    H: tl.constexpr, UNIT: tl.constexpr, ENDS: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr, PADDED: tl.constexpr, CHAINED: tl.constexpr = False,
+):  # fmt: skip
+    """key, entry [line, part, slot]: the count[row] best of BLOCK entries, or all of them. Program (line, part); the rest as rank_line."""
+    after_previous(CHAINED)
+    let_next(CHAINED)
+    line, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    row = line // H
+    entry = part * BLOCK + entries_of(BLOCK)
+    entries = (tl.load(len_ptr + row) + UNIT - 1) // UNIT
+    score = tl.load(score_ptr + line * score_line + entry, entry < entries, 0.0)
+    first, newest = tl.load(first_ptr + row) if ENDS else 0, tl.load(newest_ptr + row) if ENDS else 1
+    key = keys_of(score, entry, entries, first, newest)
+    at = (line * tl.num_programs(1) + part) * SLOTS
+    hand_on(key, entry, tl.load(count_ptr + row), key_ptr + at, entry_ptr + at, SLOTS, PADDED)
+
+
+@triton.jit
+def rank_survivors(
+    key_ptr, entry_ptr, count_ptr, out_ptr, slots, rows, out_line, H: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr, CHAINED: tl.constexpr = False
+):
+    """out [line, n]: the count[row] best of the `slots` pairs of each line, where row = line // H % rows; WHOLE: they fit one block.
+
+    Where they do not, every bit of the search reads them again, so that no length is too long.
+    """
+    after_previous(CHAINED)
+    let_next(CHAINED)
+    line = tl.program_id(0).to(tl.int64)
+    count = tl.load(count_ptr + line // H % rows)
+    key_ptr, entry_ptr, out_ptr = key_ptr + line * slots, entry_ptr + line * slots, out_ptr + line * out_line
+    n = entries_of(BLOCK)
+    if WHOLE:
+        key = tl.load(key_ptr + n, n < slots, 0).to(tl.uint32, bitcast=True)
+        taken, at = best_and_place(key, count)
+        tl.store(out_ptr + at, tl.load(entry_ptr + n, taken, 0), taken)
+    else:
+        least, reached, bit = tl.full([], 0, tl.uint32), -1, tl.full([], 1 << 31, tl.uint32)
+        while (bit != 0) & (reached != count):
+            tried = least | bit
+            reaching = n * 0
+            for start in range(0, slots, BLOCK):
+                key = tl.load(key_ptr + start + n, start + n < slots, 0).to(tl.uint32, bitcast=True)
+                reaching += (key >= tried).to(tl.int32)
+            found = tl.sum(reaching)
+            least = tl.where(found >= count, tried, least)
+            reached = tl.where(found >= count, found, reached)
+            bit = bit >> 1
+        least = tl.maximum(least, tl.full([], 1, tl.uint32))
+        above = n * 0
+        for start in range(0, slots, BLOCK):
+            key = tl.load(key_ptr + start + n, start + n < slots, 0).to(tl.uint32, bitcast=True)
+            above += (key > least).to(tl.int32)
+        left, done = count - tl.sum(above), 0
+        for start in range(0, slots, BLOCK):
+            key = tl.load(key_ptr + start + n, start + n < slots, 0).to(tl.uint32, bitcast=True)
+            taken, at = taken_and_place(key, least, left)
+            tl.store(out_ptr + done + at, tl.load(entry_ptr + start + n, taken, 0), taken)
+            done += tl.sum(taken.to(tl.int32))
+            left -= tl.minimum(left, tl.sum((key == least).to(tl.int32)))

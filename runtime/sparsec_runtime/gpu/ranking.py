@@ -1,0 +1,80 @@
+"""The best entries of many lines at once, exactly: one launch where a program ranks a whole line, two where lines are ranked in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from .kernels.rank import rank_line, rank_parts, rank_survivors
+
+LARGEST = 1 << 15  # entries of one block: two counts of them share a word
+LEAST = 1 << 10  # entries of a part
+LAUNCH = 1 << 12  # entries that a program ranks in about the time that a further launch takes
+EACH = 512  # entries per warp
+NO_OPTIONS: Mapping[str, bool] = {}
+
+
+def pow2(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def part_of(entries: int, best: int) -> int:
+    """Entries that one program ranks, where `best` of them are asked for: those of the whole line, or of the parts that are ranked soonest.
+
+    Time goes with the entries of a part and then of all that the parts hand on, each a power of two; what does not fit a block is read 32 times.
+    """
+
+    def cost(part: int) -> int:
+        if part >= entries:
+            return part
+        handed = pow2(-(-entries // part) * min(part, best))
+        return part + LAUNCH + (handed if handed <= LARGEST else 32 * handed)
+
+    sizes = [size for size in (LEAST << n for n in range(6)) if size < entries]
+    return min(sizes + [pow2(entries)] * (entries <= LARGEST), key=cost)
+
+
+def rank_best(
+    score: Tensor, held: Tensor, count: Tensor, out: Tensor, *, ends: tuple[Tensor, Tensor] | None = None, unit: int = 1,
+    part: int | None = None, options: Mapping[str, bool] = NO_OPTIONS,
+) -> None:  # fmt: skip
+    """out [row, head, n], int32: the first count[row] of each line are the indexes of its best scores, ascending, ties to the lower index.
+
+    score [row, head, entry] fp32; ceil(held[row] / unit) entries of a row are candidates, and no other is read. ends: how many first and newest
+    entries [row] are taken before all others; None: the last entry. What lies behind count[row], or behind the candidates, is left as it was.
+    part: a power of two; None: `part_of` chooses. options: of every launch.
+    """
+    rows, heads, entries = score.shape
+    first, newest = (held, held) if ends is None else ends
+    part = part or part_of(entries, out.shape[2])
+    given = (score, held, count, first, newest)
+    common = {"H": heads, "UNIT": unit, "ENDS": ends is not None, "BLOCK": part, "num_warps": warps_of(part), **options}
+    if part >= entries:
+        rank_line[(rows * heads,)](*given, out, score.stride(1), out.stride(1), **common)
+        return
+    pairs = room_for_pairs(rows * heads, entries, part, out.shape[2], score.device)
+    parts, slots = pairs[0].shape[1:]
+    rank_parts[(rows * heads, parts)](*given, *pairs, score.stride(1), **common, SLOTS=slots, PADDED=pow2(slots))
+    rank_pairs(pairs, count, out, heads, options)
+
+
+def room_for_pairs(lines: int, entries: int, part: int, best: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """For the keys and the indexes of what parts hand on, [line, part, slot] each."""
+    keys = torch.empty((lines, -(-entries // part), min(part, best)), dtype=torch.int32, device=device)
+    return keys, torch.empty_like(keys)
+
+
+def rank_pairs(pairs: tuple[Tensor, Tensor], count: Tensor, out: Tensor, heads: int, options: Mapping[str, bool] = NO_OPTIONS) -> None:
+    """out [..., row, head, n] from the pairs of each line, in the same order of lines; count [row]."""
+    lines, parts, slots = pairs[0].shape
+    block = min(LARGEST, pow2(parts * slots))
+    rank_survivors[(lines,)](
+        *pairs, count, out, parts * slots, count.shape[0], out.stride(-2), H=heads, BLOCK=block, WHOLE=parts * slots <= block,
+        num_warps=warps_of(block), **options,
+    )  # fmt: skip
+
+
+def warps_of(block: int) -> int:
+    return max(1, min(32, block // EACH))

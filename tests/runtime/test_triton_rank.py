@@ -1,0 +1,78 @@
+"""Ranking in interpreter mode against the exact order of the torch ops: ties, NaN, infinities, counts of nothing and of everything, lines in parts."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+if torch.cuda.is_available():
+    pytest.skip("tests/gpu runs the compiled kernels", allow_module_level=True)
+os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
+
+from ranking import best_by_torch, scores
+from sparsec_runtime.gpu.ranking import LARGEST, part_of, rank_best
+
+WHOLE, IN_PARTS = 64, 16  # entries of a part, of lines of 64
+HELD = (0, 1, 15, 16, 17, 40, 64, 64)
+COUNTS = (0, 1, 3, 16, 5, 40, 20, 64)
+
+
+def ranked(score, held, count, ends=None, unit=1, part=WHOLE):
+    """Lists as rank_best writes them, -1 where it writes nothing."""
+    out = torch.full((*score.shape[:2], max(1, max(count))), -1, dtype=torch.int32)
+    numbers = [torch.tensor(x, dtype=torch.int32) for x in (held, count)]
+    ends = None if ends is None else tuple(torch.tensor(x, dtype=torch.int32) for x in ends)
+    rank_best(score, *numbers, out, ends=ends, unit=unit, part=part)
+    return out
+
+
+@pytest.mark.parametrize("part", [WHOLE, IN_PARTS], ids=["whole", "parts"])
+@pytest.mark.parametrize("kind", ["distinct", "ties", "equal", "special", "tiny"])
+def test_the_best_are_those_of_the_stable_sort(kind, part):
+    score = scores(kind, (len(HELD), 2, 64))
+    found = ranked(score, HELD, COUNTS, ends=([0] * len(HELD), [0] * len(HELD)), part=part)
+    for row, (held, count) in enumerate(zip(HELD, COUNTS)):
+        for head in range(2):
+            assert found[row, head].tolist() == best_by_torch(score[row, head, :held], count, 0, 0, found.shape[2])
+
+
+@pytest.mark.parametrize("part", [WHOLE, IN_PARTS], ids=["whole", "parts"])
+def test_first_and_newest_entries_are_taken_before_all_others(part):
+    score, first, newest = scores("special", (len(HELD), 1, 64)), (0, 1, 2, 0, 1, 20, 2, 4), (0, 1, 1, 5, 4, 20, 8, 60)
+    found = ranked(score, HELD, COUNTS, ends=(first, newest), part=part)
+    for row, (held, count) in enumerate(zip(HELD, COUNTS)):
+        assert found[row, 0].tolist() == best_by_torch(score[row, 0, :held], count, first[row], newest[row], found.shape[2])
+
+
+@pytest.mark.parametrize("part", [WHOLE, IN_PARTS], ids=["whole", "parts"])
+def test_entries_of_several_tokens_end_with_the_last_one_which_is_always_taken(part):
+    held, count = (1, 16, 17, 63, 255, 256), (1, 1, 2, 3, 7, 64)
+    score = scores("ties", (len(held), 3, 64))
+    found = ranked(score, held, count, unit=4, part=part)
+    for row, tokens in enumerate(held):
+        for head in range(3):
+            line = score[row, head, : -(-tokens // 4)]
+            assert found[row, head].tolist() == best_by_torch(line, count[row], 0, 1, found.shape[2])
+
+
+def test_lines_whose_best_do_not_fit_a_block_are_read_again_for_every_bit(monkeypatch):
+    monkeypatch.setattr("sparsec_runtime.gpu.ranking.LARGEST", 32)
+    for kind in ("special", "ties", "equal"):
+        score = scores(kind, (2, 1, 100))
+        found = ranked(score, (100, 77), (90, 41), ends=((3, 0), (5, 1)), part=IN_PARTS)
+        assert found[0, 0].tolist() == best_by_torch(score[0, 0], 90, 3, 5, 90)
+        assert found[1, 0].tolist() == best_by_torch(score[1, 0, :77], 41, 0, 1, 90)
+
+
+@pytest.mark.parametrize(("entries", "best"), [(1, 1), (2048, 128), (8210, 132), (32768, 2048), (32769, 2116), (131072, 4096), (131072, 100_000), (1 << 20, 1 << 15)])
+def test_a_line_is_ranked_whole_or_in_parts_that_hand_on_what_fits_a_block_where_it_can(entries, best):
+    part = part_of(entries, best)
+    assert part & (part - 1) == 0 and part <= LARGEST
+    handed = -(-entries // part) * min(part, best)
+    assert part >= entries or handed <= LARGEST or best > LARGEST // 8, "what is handed on is read 32 times only where no part narrows it enough"
+
+
+def test_short_lines_are_ranked_in_one_launch_and_long_ones_of_few_best_in_two():
+    assert part_of(2048, 128) == 2048 and part_of(8210, 132) < 8210
