@@ -12,8 +12,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
-from sparsec_runtime.gpu.kernels.attention import attend_chunks, merge_chunks  # noqa: E402
 from sparsec_runtime.gpu.kernels.project import project  # noqa: E402
+
+from sparsec.pipeline import Compilation, load_manager  # noqa: E402
 
 H, G, D, PAGE = 8, 4, 128, 16
 
@@ -38,6 +39,7 @@ def timed(run, replays: int = 10) -> float:
 
 def attention(rows: int, tokens: int, picked: int, sweep: list[tuple[int, int, int, int, int]]) -> None:
     """Microseconds a layer of split attention and merge; layers enough for 1 GB."""
+    kernels = load_manager(Compilation.load("quest")).decode_kernels()
     pages = rows * tokens // PAGE
     layers = max(2, min(8, int(4e9 // (pages * H * PAGE * D * 4))))
     k = torch.randn(layers, (pages + 1) * H, PAGE, D, device="cuda", dtype=torch.bfloat16)
@@ -56,13 +58,14 @@ def attention(rows: int, tokens: int, picked: int, sweep: list[tuple[int, int, i
 
         def run() -> None:
             for layer in range(layers):
-                attend_chunks[(min(items, programs * 132),)](
-                    q, q, k[layer], v[layer], table, held, held, chosen, part, part_lse, part, 0.1275, table.stride(0), 0, chosen.stride(0), chosen.stride(1), 0,
-                    ENTRIES=rows, EP=ep, H=H, G=G, GP=16, D=D, DP=D, PAGE=PAGE, CHUNK=chunk, TILE=tile, RAGGED=False, PER_HEAD=False,
-                    PICKED=picked > 0, LOGITS=False, FIRSTS=False, STAGES=stages, EXACT=False, num_warps=warps,
+                attend = kernels.attend_pages if picked else kernels.attend_rows
+                choice = {"pages_ptr": chosen, "pages_row": chosen.stride(0), "pages_head": chosen.stride(1)} if picked else {}
+                attend[(min(items, programs * 132),)](
+                    q, k[layer], v[layer], table, held, part_ptr=part, lse_ptr=part_lse, scale2=0.1275, table_row=table.stride(0), **choice,
+                    ENTRIES=rows, EP=ep, H=H, G=G, GP=16, D=D, DP=D, PAGE=PAGE, CHUNK=chunk, TILE=tile, STAGES=stages, EXACT=False, num_warps=warps,
                 )  # fmt: skip
-                merge_chunks[(rows, H * G)](
-                    part, part_lse, held, out, lse, ENTRIES=rows, EP=ep, H=H, G=G, D=D, DP=D, CHUNK=chunk, TILE=32, RAGGED=False, num_warps=4
+                kernels.merge_chunks[(rows, H * G)](
+                    part, part_lse, held, out, lse, ENTRIES=rows, EP=ep, H=H, G=G, D=D, DP=D, CHUNK=chunk, TILE=32, num_warps=4
                 )
 
         try:

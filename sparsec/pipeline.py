@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from networkx import DiGraph
 
-from sparsec.codegen import artifacts, emit, planner
+from sparsec.codegen import artifacts, emit, planner, triton_target
 from sparsec.codegen.artifacts import Artifact
 from sparsec.codegen.manager_text import manager_text
 from sparsec.codegen.plan import Plan
+from sparsec.codegen.skeletons import Skeletons, match_skeletons
 from sparsec.diagnostics import Source
 from sparsec.dsl import tree as t
 from sparsec.dsl.check import check
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from sparsec_runtime.cache import CacheManager
 
 DEFAULT_PAGE_SIZE = 16
-TARGETS = ("torch",)
+TARGETS = ("triton", "torch")  # triton: what torch writes, and the kernels of decode steps for CUDA devices
 
 
 def load_manager(compilation: Compilation) -> type[CacheManager]:
@@ -63,13 +64,13 @@ class Compilation:
     source: Source
     params: Mapping[str, object] = field(default_factory=dict)
     model: Mapping[str, int | float] | None = None
-    target: str = "torch"
+    target: str = "triton"
     record: frozenset[str] = frozenset()
 
     @classmethod
     def load(
         cls, name_or_path: str, params: Mapping[str, object] | None = None, model: ModelNames | Mapping[str, int | float] | None = None,
-        target: str = "torch", record: frozenset[str] = frozenset(),
+        target: str = "triton", record: frozenset[str] = frozenset(),
     ) -> Self:  # fmt: skip
         """From a shipped method's name or a path."""
         facts = model if model is None or isinstance(model, Mapping) else model.names()
@@ -142,6 +143,18 @@ class Compilation:
         return emit.kernels_text(self.plan, self.origin)
 
     @cached_property
+    def skeletons(self) -> Skeletons:
+        """Which kernels the decode step is made of, or why it has none."""
+        return match_skeletons(self.plan)
+
+    @cached_property
+    def decode(self) -> str | None:
+        """Triton kernels of the decode step; None: the torch functions run it."""
+        if self.target != "triton" or self.skeletons.reasons:
+            return None
+        return triton_target.decode_text(self.plan, self.skeletons, self.origin)
+
+    @cached_property
     def manager(self) -> str:
         return manager_text(self.plan, self.origin)
 
@@ -155,10 +168,11 @@ class Compilation:
         return artifacts.write(directory, self._files(), self._manifest())
 
     def _files(self) -> dict[str, str]:
-        return {
+        files = {
             "spec.sparse": self.source.text, "graph.json": graph_json(self.graph), "facts.json": self.facts.to_json(),
             "kernels.py": self.kernels, "manager.py": self.manager,
         }  # fmt: skip
+        return files if self.decode is None else {**files, "decode.py": self.decode}
 
     def _manifest(self) -> dict[str, object]:
         return artifacts.manifest(self.name, self.target, self.static_values)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from functools import cache
 from hashlib import sha256
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -26,16 +27,17 @@ class ArtifactError(Exception):
 def load_artifact(directory: str | Path) -> type[CacheManager]:
     """The generated CacheManager of an artifact, with its FACTS. Raises ArtifactError where a file is missing, changed or of another ABI."""
     root = Path(directory)
-    _verify(root)
+    files = _verify(root)
     name = f"sparsec_artifact_{sha256((root / MANIFEST).read_bytes() + bytes(root.resolve())).hexdigest()[:16]}"
     if f"{name}.manager" not in sys.modules:
-        _import(name, root)
+        _import(name, root, files)
     manager: type[CacheManager] = sys.modules[f"{name}.manager"].Manager
     manager.FACTS = json.loads((root / "facts.json").read_text(encoding="utf-8"))
     return manager
 
 
-def _verify(root: Path) -> None:
+def _verify(root: Path) -> frozenset[str]:
+    """Names of the files that the manifest lists."""
     path = root / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -48,16 +50,19 @@ def _verify(root: Path) -> None:
         raise ArtifactError(f"{path} is not a manifest ({error}): compile the method again") from error
     if manifest.get("abi") != ABI_VERSION:
         raise ArtifactError(f"{root} was compiled for ABI {manifest.get('abi')}, this runtime has {ABI_VERSION}: compile the method again")
+    return frozenset(manifest["files"])
 
 
-def _import(name: str, root: Path) -> None:
-    """A package without a file of its own, and its two modules: all or none."""
+def _import(name: str, root: Path, files: frozenset[str]) -> None:
+    """A package without a file of its own, and its two modules: all or none. The decode kernels import Triton, so they wait until a step asks."""
     package = ModuleType(name)
     package.__path__ = [str(root)]
     sys.modules[name] = package
     try:
         for child in ("kernels", "manager"):
             setattr(package, child, _load(f"{name}.{child}", root / f"{child}.py"))
+        if "decode.py" in files:
+            package.manager.Manager.decode_kernels = staticmethod(cache(lambda: _load(f"{name}.decode", root / "decode.py")))
     except BaseException:
         for module in (name, f"{name}.kernels", f"{name}.manager"):
             sys.modules.pop(module, None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -67,6 +68,7 @@ class CacheManager:
     FACTS: ClassVar[Mapping[str, object]] = {}
     GUARDS: ClassVar[Mapping[str, tuple[Guard | None, ...]]] = {}  # the layers of each binding of a hook; None: all
     DECODE: ClassVar[DecodePlan] = DecodePlan()
+    decode_kernels: ClassVar[Callable[[], ModuleType] | None] = None  # the generated Triton module of an artifact that has one
 
     def __init__(
         self,

@@ -63,7 +63,26 @@ def kernels_text(plan: Plan, origin: Origin) -> str:
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     loader = PackageLoader("sparsec.codegen", "templates")
-    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    made = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    made.filters["arguments"] = _arguments
+    return made
+
+
+def _arguments(pointers: list[str], numbers: list[str], constants: str) -> str:
+    """The arguments of a Triton kernel, folded: pointers by the names of what they point to, numbers, and the names of constants."""
+    runs = [[f"{name}_ptr" for name in pointers], numbers, [f"{name}: tl.constexpr" for name in constants.split()] + ["CHAINED: tl.constexpr = False"]]
+    lines = [line for run in (runs[0] + runs[1], runs[2]) for line in _folded_names(run)]
+    return "\n".join(f"    {line}," for line in lines)
+
+
+def _folded_names(names: list[str]) -> list[str]:
+    lines: list[str] = []
+    for name in names:
+        if lines and len(lines[-1]) + len(name) < WIDTH - 8:
+            lines[-1] += f", {name}"
+        else:
+            lines.append(name)
+    return lines
 
 
 def render(template: str, plan: Plan, origin: Origin, **values: object) -> str:

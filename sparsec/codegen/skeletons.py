@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from textwrap import wrap
+from typing import TypeVar
 
 from sparsec.codegen.plan import Accumulate, Attend, Bind, Binding, Evict, Op, Plan, Skip, Step, Update, walk
 
@@ -37,16 +38,50 @@ _ENVELOPE = "reduce({kind}, slot, split(t, p, read(K)[h,t,c])[h,p,slot,c], split
 
 
 @dataclass(frozen=True, slots=True)
-class Skeletons:
-    """fields: the arguments of DecodePlan as Python text, by name; reasons: one for each hook that has no kernel."""
+class MassOf:
+    """A Mass of the runtime's DecodePlan, as generated text, with what its kernel is written from."""
 
-    fields: Mapping[str, str]
+    state: str
+    over: str
+    initial: str
+    line: int
+
+    def __str__(self) -> str:
+        return f'Mass("{self.state}", "{self.over}")'
+
+
+@dataclass(frozen=True, slots=True)
+class PagesOf:
+    """A PageChoice of the runtime's DecodePlan, likewise."""
+
+    low: str
+    high: str
+    over: str
+    amounts: tuple[str, ...]  # params: budget, least, first, newest
+    line: int
+
+    def __str__(self) -> str:
+        return f"PageChoice({', '.join(_quoted(name) for name in (self.low, self.high, self.over, *self.amounts))})"
+
+
+Fact = TypeVar("Fact")
+
+
+@dataclass(frozen=True, slots=True)
+class Skeletons:
+    """fields: the arguments of DecodePlan by name, each of which prints as Python text; reasons: one for each hook that has no kernel."""
+
+    fields: Mapping[str, object]
     reasons: tuple[str, ...]
+
+    def fact(self, kind: type[Fact]) -> Fact | None:
+        """The field of a kind, if the step has one."""
+        return next((value for value in self.fields.values() if isinstance(value, kind)), None)
 
 
 def match_skeletons(plan: Plan) -> Skeletons:
     """What of the plan's decode step is a kernel; nothing is matched in part, so one reason leaves the whole step to the torch target."""
-    fields: dict[str, str] = {}
+    fields: dict[str, object] = {}
     hooks: list[str] = []
     reasons: list[str] = []
     idle: list[str] = []
@@ -81,7 +116,7 @@ def decode_lines(plan: Plan) -> list[str]:
     return [f"{name}={value}" for name, value in match_skeletons(plan).fields.items()]
 
 
-Found = dict[str, str] | str
+Found = dict[str, object] | str
 
 
 def _no_kernel(_plan: Plan, _bindings: list[Binding]) -> Found:
@@ -99,7 +134,7 @@ def _mass(plan: Plan, bindings: list[Binding]) -> Found:
         return why
     if holes["over"] not in ("sum", "mean", "max"):
         return why
-    return {"mass": f'Mass("{holes["state"]}", "{holes["over"]}")'}
+    return {"mass": MassOf(holes["state"], holes["over"], states[holes["state"]].initial, bindings[0].line)}
 
 
 def _pages(plan: Plan, bindings: list[Binding]) -> Found:
@@ -114,8 +149,8 @@ def _pages(plan: Plan, bindings: list[Binding]) -> Found:
         return why
     if envelopes[holes["low"]] != _ENVELOPE.format(kind="min") or envelopes[holes["high"]] != _ENVELOPE.format(kind="max"):
         return why
-    names = ("low", "high", "over", "budget", "least", "first", "newest")
-    return {"pages": f"PageChoice({', '.join(_quoted(holes[name]) for name in names)})"}
+    amounts = tuple(holes[name] for name in ("budget", "least", "first", "newest"))
+    return {"pages": PagesOf(holes["low"], holes["high"], holes["over"], amounts, bindings[0].line)}
 
 
 def _moves(_plan: Plan, bindings: list[Binding]) -> Found:

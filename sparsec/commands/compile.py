@@ -10,7 +10,7 @@ from sparsec.data.help import epilog
 from sparsec.failures import CommandError
 
 
-STAGES = ("syntax", "graph", "facts", "plan", "kernels", "manager")
+STAGES = ("syntax", "graph", "facts", "plan", "kernels", "decode", "manager")
 
 
 def add_parser(subparsers) -> argparse.ArgumentParser:
@@ -19,7 +19,10 @@ def add_parser(subparsers) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_method_arguments(parser)
-    parser.add_argument("--target", choices=("torch",), default="torch", help="what to generate (default torch)")
+    parser.add_argument(
+        "--target", choices=("triton", "torch"), default="triton",
+        help="triton (default): torch functions for any device, and kernels of the decode step for CUDA; torch: the functions alone",
+    )  # fmt: skip
     parser.add_argument("--emit", choices=STAGES, help="print one stage, and write nothing")
     parser.add_argument("--out", metavar="DIR", help="write the artifact into a new or empty directory, not into the cache")
     parser.add_argument("--model", help="check against a model's layers and heads (only its config is read)")
@@ -65,11 +68,21 @@ def _stage(compilation, stage: str) -> str:
             return compilation.facts.to_json()
         case "kernels":
             return compilation.kernels
+        case "decode":
+            return _decode(compilation)
         case "manager":
             return compilation.manager
         case "plan":
             return plan_text(compilation.plan)
     return pformat(compilation.syntax, width=120, compact=True) + "\n"
+
+
+def _decode(compilation) -> str:
+    if compilation.decode is not None:
+        return compilation.decode
+    if compilation.target != "triton":
+        raise CommandError("the torch target has no decode kernels: leave --target out", exit_code=2)
+    raise CommandError("\n".join(("no decode kernels; the torch functions run the step:", *(f"  {reason}" for reason in compilation.skeletons.reasons))))
 
 
 def plan_text(plan) -> str:

@@ -20,7 +20,7 @@ from sparsec.dsl.source import load_source
 from sparsec.failures import CommandError
 from sparsec.pipeline import Compilation
 
-FILES = {"facts.json", "graph.json", "kernels.py", "manager.py", "manifest.json", "spec.sparse"}
+FILES = {"decode.py", "facts.json", "graph.json", "kernels.py", "manager.py", "manifest.json", "spec.sparse"}
 
 
 @pytest.fixture

@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
+from sparsec.pipeline import Compilation, load_manager
+
 PAGE = 16
 LENGTHS = (1, 15, 16, 17, 127, 128, 129, 2047, 2048, 3000, 17000, 0)
 TOLERANCE = {torch.bfloat16: 8e-3, torch.float16: 1.5e-3, torch.float32: 2e-6}
+
+
+def generated(method):
+    """The decode kernels that the compiler wrote for a method."""
+    return load_manager(Compilation.load(method)).decode_kernels()
 
 
 def paged(lengths, heads, dim, dtype):
@@ -31,8 +38,7 @@ def rows_of(pool, table, row, length, heads):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize(("heads", "group", "dim"), [(2, 4, 128), (3, 1, 64), (2, 7, 80), (1, 16, 96), (2, 2, 256)])
 def test_attention_equals_plain_attention_over_ragged_rows(heads, group, dim, dtype):
-    from sparsec_runtime.gpu.kernels.attention import attend_chunks, merge_chunks
-
+    kernels = generated("h2o")
     torch.manual_seed(heads * group + dim)
     k, v, table = paged(LENGTHS, heads, dim, dtype)
     rows = len(LENGTHS)
@@ -46,13 +52,12 @@ def test_attention_equals_plain_attention_over_ragged_rows(heads, group, dim, dt
     scale = dim**-0.5
     padded = 1 << (dim - 1).bit_length()
     small = dtype == torch.float32 or dim == 256
-    common = {"ENTRIES": rows, "EP": 16, "RAGGED": False, "H": heads, "G": group, "D": dim, "DP": padded, "CHUNK": 1024}
-    attend_chunks[(97,)](
-        q, q, k, v, table, held, held, table, part, lse, logits, scale * 1.4426950408889634, table.stride(0), 0, 0, 0, logits.shape[2],
-        GP=16, PAGE=PAGE, TILE=32 if small else 64, PER_HEAD=False, PICKED=False, LOGITS=True, FIRSTS=False, STAGES=2, EXACT=dtype == torch.float32,
-        **common,
+    common = {"ENTRIES": rows, "EP": 16, "H": heads, "G": group, "D": dim, "DP": padded, "CHUNK": 1024}
+    kernels.attend_rows_and_tell[(97,)](
+        q, k, v, table, held, part, lse, logits, scale * 1.4426950408889634, table.stride(0), logits.shape[2],
+        GP=16, PAGE=PAGE, TILE=32 if small else 64, STAGES=2, EXACT=dtype == torch.float32, **common,
     )  # fmt: skip
-    merge_chunks[(rows, heads * group)](part, lse, held, out, row_lse, TILE=32, **common)
+    kernels.merge_chunks[(rows, heads * group)](part, lse, held, out, row_lse, TILE=32, **common)
     for row, length in enumerate(LENGTHS):
         if length == 0:
             assert (out[row] == 0).all(), "a row that holds nothing attends to nothing"
@@ -84,25 +89,22 @@ def test_ranking_takes_the_best_pages_and_the_lower_of_equal_ones(pages):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_the_first_rows_are_asked_by_their_own_query(dtype):
-    from sparsec_runtime.gpu.kernels.attention import attend_chunks, merge_chunks
-
+    kernels = generated("streamingllm")
     torch.manual_seed(5)
     heads, group, dim, lengths, firsts = 2, 4, 64, (1, 17, 130, 2049, 700), (4, 4, 0, 70, 3)
     k, v, table = paged(lengths, heads, dim, dtype)
     rows = len(lengths)
-    q = torch.randn(rows, heads * group, dim, device="cuda", dtype=dtype)
-    q_first = torch.randn_like(q)
+    q, q_first = both = torch.randn(2, rows, heads * group, dim, device="cuda", dtype=dtype)
     held, first = (torch.tensor(x, dtype=torch.int32, device="cuda") for x in (lengths, firsts))
     part, lse = torch.empty(rows * heads * 40, group, dim, device="cuda"), torch.empty(rows * heads * 40, group, device="cuda")
     out, row_lse = torch.empty_like(q), torch.empty(rows, heads * group, device="cuda")
     scale = dim**-0.5
-    common = {"ENTRIES": rows, "EP": 16, "RAGGED": False, "H": heads, "G": group, "D": dim, "DP": dim, "CHUNK": 1024}
-    attend_chunks[(97,)](
-        q, q_first, k, v, table, held, first, table, part, lse, part, scale * 1.4426950408889634, table.stride(0), 0, 0, 0, 0,
-        GP=16, PAGE=PAGE, TILE=32 if dtype == torch.float32 else 64, PER_HEAD=False, PICKED=False, LOGITS=False, FIRSTS=True, STAGES=2,
-        EXACT=dtype == torch.float32, **common,
+    common = {"ENTRIES": rows, "EP": 16, "H": heads, "G": group, "D": dim, "DP": dim, "CHUNK": 1024}
+    kernels.attend_rows[(97,)](
+        q, k, v, table, held, first, part, lse, scale * 1.4426950408889634, table.stride(0), both.stride(0),
+        GP=16, PAGE=PAGE, TILE=32 if dtype == torch.float32 else 64, STAGES=2, EXACT=dtype == torch.float32, **common,
     )  # fmt: skip
-    merge_chunks[(rows, heads * group)](part, lse, held, out, row_lse, TILE=32, **common)
+    kernels.merge_chunks[(rows, heads * group)](part, lse, held, first, out, row_lse, TILE=32, **common)
     for row, (length, n) in enumerate(zip(lengths, firsts)):
         keys, values = (rows_of(pool, table, row, length, heads) for pool in (k, v))
         asked = [torch.einsum("hgd,htd->hgt", x[row].double().view(heads, group, dim), keys) * scale for x in (q_first, q)]

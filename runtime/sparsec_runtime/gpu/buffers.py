@@ -38,8 +38,8 @@ class DecodeBuffers:
         self.ids = torch.zeros(rows, dtype=torch.int64, device=device)
         self.x = torch.empty((rows, shape.hidden), dtype=dtype, device=device)
         self.normed = torch.empty_like(self.x)
-        self.q = torch.empty((rows, shape.q_heads, shape.head_dim), dtype=dtype, device=device)
-        self.q_first = torch.empty_like(self.q)
+        asked = 2 if storage.layout.position == "rank" else 1  # the first rows are asked by a query of their own, behind the others
+        self.q = torch.empty((asked, rows, shape.q_heads, shape.head_dim), dtype=dtype, device=device)[0]
         self.attended = torch.empty_like(self.q)
         self.active = torch.empty((rows, shape.intermediate), dtype=dtype, device=device)
         half = storage.rope.dim // 2
@@ -61,7 +61,7 @@ class DecodeBuffers:
             self.logits = torch.empty((rows, shape.q_heads, self.pages * storage.page_size), dtype=torch.float32, device=device)
 
     def _items(self, tokens: int, chunk: int, pool_tokens: int, storage: Storage) -> int:
-        """Work items of attention at most (kernels/attention.py, chunk_sizes): 16 of a short row, half chunks of the others; the pool bounds all rows."""
+        """Work items of attention at most (kernels/tools.py, chunk_sizes): 16 of a short row, half chunks of the others; the pool bounds all rows."""
         each = self.rows * storage.heads * (17 + tokens // (chunk // 2))
         if storage.ragged_heads:
             return each

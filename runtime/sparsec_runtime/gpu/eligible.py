@@ -13,6 +13,8 @@ def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
     """Empty: decode runs as a graph. The order is that of the step."""
     layout, plan = method.LAYOUT, method.DECODE
     reasons = list(plan.reasons)
+    if method.decode_kernels is None and not reasons:
+        reasons.append("the method was compiled for the torch target: compile it with --target triton")
     bound = bound_hooks(method)
     covered = {*plan.hooks, *plan.idle}
     reasons += [f"{hook} matches no kernel skeleton" for hook in DECODE_HOOKS if hook in bound - covered and not plan.reasons]

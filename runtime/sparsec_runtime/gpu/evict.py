@@ -11,7 +11,7 @@ from ..layout import PARTS
 from ..sequence import Sequence
 from ..storage import Storage
 from .kernels.evict import move_rows, rows_at_the_ends, rows_that_stay
-from .kernels.write import turn_rows
+from .kernels.turn import turn_rows
 
 LARGEST = 1 << 15  # rows of one ranking
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F
@@ -17,12 +18,9 @@ from ..decode_plan import DecodePlan
 from ..models.loading import LoadedModel
 from ..storage import Storage
 from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, FIRST_ROWS, NEWEST_PAGES, POSITION, DecodeBuffers
-from .kernels.attention import attend_chunks, merge_chunks
 from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
-from .kernels.choose import best_pages, bound_pages
-from .kernels.mass import add_mass
+from .kernels.choose import best_pages
 from .kernels.project import project, project_gated
-from .kernels.write import write_rows
 from .tuning import ProjectionTiles, Tuning
 from .weights import LayerWeights
 
@@ -46,6 +44,7 @@ class DecodeForward:
     weighs: tuple[bool, ...]  # layers whose mass is added
     tuning: Tuning
     ranked: bool  # positions are counted anew inside the cache
+    kernels: ModuleType  # what the compiler generated for the method
 
     @property
     def chain(self) -> dict[str, bool]:
@@ -125,36 +124,36 @@ class DecodeForward:
         )  # fmt: skip
 
     def _write(self, layer: int, qkv: Tensor, buffers: DecodeBuffers) -> None:
-        storage, shape, w = self.storage, self.model.shape, self.weights[layer]
-        table, table_row, table_head = self._table(layer, buffers)
+        storage, shape, w, plan = self.storage, self.model.shape, self.weights[layer], self.plan
+        table, table_strides = self._table(layer, buffers)
         keys, values = self._pools(layer)
-        bounds = self._bounds(layer)
-        state, initial = self._state(layer)
-        ragged = storage.ragged_heads
-        write_rows[(buffers.rows, shape.q_heads + 2 * shape.kv_heads)](
-            qkv, buffers.q, buffers.q_first, keys, values, qkv if w.q_norm is None else w.q_norm, qkv if w.k_norm is None else w.k_norm,
-            buffers.cos[0], buffers.sin[0], buffers.cos[1], buffers.sin[1], table, buffers.held_of(layer), buffers.header[POSITION],
-            buffers.held if storage.positions is None else storage.positions.of(layer), buffers.cos if state is None else state,
-            keys if bounds is None else bounds[0], keys if bounds is None else bounds[1],
-            initial, storage.rope.dim // 2, shape.rms_eps, table_row, table_head, shape.kv_heads if ragged else 1, 1 if ragged else 0,
-            HQ=shape.q_heads, H=shape.kv_heads, D=shape.head_dim, DP=_pow2(shape.head_dim), PAGE=storage.page_size, PER_HEAD=ragged,
-            NORM=w.q_norm is not None, FIRSTS=self.ranked, POSITIONS=storage.positions is not None,
-            STATE=state is not None, BOUNDS=bounds is not None, num_warps=1, **self.chain,
+        options: dict[str, object] = dict(table_strides)
+        if self.ranked:
+            options |= {"rank_cos_ptr": buffers.cos[1], "rank_sin_ptr": buffers.sin[1], "q_first": buffers.q.numel()}
+        if storage.positions is not None:
+            options |= {"pos_ptr": buffers.header[POSITION], "row_pos_ptr": storage.positions.of(layer)}
+        if plan.mass is not None:
+            options[f"state_{plan.mass.state}_ptr"] = self._state(layer)
+        if plan.pages is not None:
+            low, high = self._bounds(layer)
+            options |= {f"summary_{plan.pages.low}_ptr": low, f"summary_{plan.pages.high}_ptr": high}
+        self.kernels.write_rows[(buffers.rows, shape.q_heads + 2 * shape.kv_heads)](
+            qkv, buffers.q, keys, values, qkv if w.q_norm is None else w.q_norm, qkv if w.k_norm is None else w.k_norm, buffers.cos[0], buffers.sin[0],
+            table_ptr=table, len_ptr=buffers.held_of(layer), half=storage.rope.dim // 2, eps=shape.rms_eps, **options,
+            HQ=shape.q_heads, H=shape.kv_heads, D=shape.head_dim, DP=_pow2(shape.head_dim), PAGE=storage.page_size, NORM=w.q_norm is not None,
+            num_warps=1, **self.chain,
         )  # fmt: skip
 
     def _choose(self, layer: int, buffers: DecodeBuffers) -> None:
         storage, shape = self.storage, self.model.shape
         assert self.plan.pages is not None
-        bounds = self._bounds(layer)
-        assert bounds is not None
-        table, table_row, table_head = self._table(layer, buffers)
+        table, table_strides = self._table(layer, buffers)
         held, size = buffers.held_of(layer), self.tuning.bounds
         items = buffers.rows * shape.kv_heads * triton.cdiv(buffers.pages, size.tile)
-        bound_pages[(min(items, size.programs * self.tuning.multiprocessors),)](
-            buffers.q, *bounds, table, held, buffers.header[FIRST_PAGES], buffers.header[NEWEST_PAGES], buffers.worth,
-            table_row, table_head, buffers.pages,
-            ROWS=buffers.rows, EP=max(16, _pow2(buffers.rows)), **self._heads(), PAGE=storage.page_size, TILE=size.tile, PER_HEAD=storage.ragged_heads,
-            OVER_G=self.plan.pages.over_group, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
+        self.kernels.bound_pages[(min(items, size.programs * self.tuning.multiprocessors),)](
+            buffers.q, *self._bounds(layer), table, held, buffers.header[FIRST_PAGES], buffers.header[NEWEST_PAGES], buffers.worth,
+            worth_row=buffers.pages, **table_strides, ROWS=buffers.rows, EP=max(16, _pow2(buffers.rows)), **self._heads(), PAGE=storage.page_size,
+            TILE=size.tile, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
         )  # fmt: skip
         width = _pow2(buffers.pages)
         assert width <= LARGEST, f"{buffers.pages} pages of one request are ranked at once; at most {LARGEST}"
@@ -164,33 +163,36 @@ class DecodeForward:
         )  # fmt: skip
 
     def _attend(self, layer: int, buffers: DecodeBuffers) -> None:
+        """Attention over what the layer reads, in chunks, and their merge; then the mass that a hook asks for."""
         storage, shape, tuning = self.storage, self.model.shape, self.tuning
-        table, table_row, table_head = self._table(layer, buffers)
-        picked = self.chooses[layer]
-        held = buffers.header[CHOSEN_TOKENS] if picked else buffers.held_of(layer)
+        table, table_strides = self._table(layer, buffers)
+        held, options = buffers.held_of(layer), dict(table_strides)
+        kernel, size = self.kernels.attend_rows, tuning.whole
         mass = self.plan.mass if self.weighs[layer] else None
-        size = tuning.picked if picked else tuning.weighing if mass is not None else tuning.whole
-        pages = buffers.chosen if picked else table
-        logits = buffers.part if mass is None else buffers.logits
-        per_row = 0 if mass is None else buffers.logits.shape[2]
+        if self.chooses[layer]:
+            kernel, size, held = self.kernels.attend_pages, tuning.picked, buffers.header[CHOSEN_TOKENS]
+            options |= {"pages_ptr": buffers.chosen, "pages_row": buffers.chosen.stride(0), "pages_head": buffers.chosen.stride(1)}
+        elif mass is not None:
+            kernel, size = self.kernels.attend_rows_and_tell, tuning.weighing
+            options |= {"logits_ptr": buffers.logits, "logits_row": buffers.logits.shape[2]}
+        firsts = {"first_ptr": buffers.header[FIRST_ROWS]} if self.ranked else {}
+        if self.ranked:
+            options |= {**firsts, "q_first": buffers.q.numel()}
         entries = held.shape[0]
-        common = {"ENTRIES": entries, "EP": max(16, _pow2(entries)), "RAGGED": storage.ragged_heads}
-        attend_chunks[(min(buffers.part.shape[0], size.programs * tuning.multiprocessors),)](
-            buffers.q, buffers.q_first, *self._pools(layer), table, held, buffers.header[FIRST_ROWS], pages, buffers.part, buffers.part_lse, logits,
-            float(shape.scale) * LOG2_E, table_row, table_head, pages.stride(0), pages.stride(1), per_row,
-            **common, **self._heads(), PAGE=storage.page_size, CHUNK=size.chunk, TILE=size.tile, PER_HEAD=storage.ragged_heads, PICKED=picked,
-            LOGITS=mass is not None, FIRSTS=self.ranked, STAGES=size.stages, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
+        common = {"ENTRIES": entries, "EP": max(16, _pow2(entries))}
+        kernel[(min(buffers.part.shape[0], size.programs * tuning.multiprocessors),)](
+            buffers.q, *self._pools(layer), table, held, part_ptr=buffers.part, lse_ptr=buffers.part_lse, scale2=float(shape.scale) * LOG2_E, **options,
+            **common, **self._heads(), PAGE=storage.page_size, CHUNK=size.chunk, TILE=size.tile, STAGES=size.stages,
+            EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
         )  # fmt: skip
-        merge_chunks[(buffers.rows, shape.q_heads)](
-            buffers.part, buffers.part_lse, held, buffers.attended, buffers.row_lse,
-            **common, H=shape.kv_heads, G=shape.group, D=shape.head_dim, DP=_pow2(shape.head_dim), CHUNK=size.chunk, TILE=64 if buffers.ids.is_cuda else 32, num_warps=4, **self.chain,
+        self.kernels.merge_chunks[(buffers.rows, shape.q_heads)](
+            buffers.part, buffers.part_lse, held, out_ptr=buffers.attended, row_lse_ptr=buffers.row_lse, **firsts, **common, H=shape.kv_heads, G=shape.group,
+            D=shape.head_dim, DP=_pow2(shape.head_dim), CHUNK=size.chunk, TILE=64 if buffers.ids.is_cuda else 32, num_warps=4, **self.chain,
         )  # fmt: skip
         if mass is not None:
-            state, _ = self._state(layer)
-            add_mass[(8 * tuning.multiprocessors,)](
-                buffers.logits, buffers.row_lse, table, held, state, per_row, table_row, table_head,
-                **common, H=shape.kv_heads, G=shape.group, PAGE=storage.page_size, TILE=512, PER_HEAD=storage.ragged_heads,
-                OVER_G=mass.over_group, num_warps=4, **self.chain,
+            self.kernels.add_mass[(8 * tuning.multiprocessors,)](
+                buffers.logits, buffers.row_lse, table, held, self._state(layer), buffers.logits.shape[2], **table_strides,
+                **common, H=shape.kv_heads, G=shape.group, PAGE=storage.page_size, TILE=512, num_warps=4, **self.chain,
             )  # fmt: skip
 
     def _greedy(self, logits: Tensor, buffers: DecodeBuffers) -> None:
@@ -204,26 +206,24 @@ class DecodeForward:
             "H": shape.kv_heads, "G": shape.group, "GP": max(16, _pow2(shape.group)), "D": shape.head_dim, "DP": max(16, _pow2(shape.head_dim)),
         }  # fmt: skip
 
-    def _table(self, layer: int, buffers: DecodeBuffers) -> tuple[Tensor, int, int]:
-        """The layer's part of the tables, and its strides from row to row and from head to head."""
+    def _table(self, layer: int, buffers: DecodeBuffers) -> tuple[Tensor, dict[str, object]]:
+        """The layer's part of the tables, and its strides from row to row and, where heads have tables of their own, from head to head."""
         scope, heads = self.storage.layout.scope, self.storage.heads
         first = {"shared": 0, "layer": layer, "head": layer * heads}[scope]
-        return buffers.table[:, first:], buffers.table.stride(0), buffers.table.stride(1) if scope == "head" else 0
+        strides: dict[str, object] = {"table_row": buffers.table.stride(0)}
+        return buffers.table[:, first:], strides | ({"table_head": buffers.table.stride(1)} if scope == "head" else {})
 
     def _pools(self, layer: int) -> tuple[Tensor, Tensor]:
         zone = self.storage.newest_zone
         return self.storage.stores[zone, "K"].pool(layer), self.storage.stores[zone, "V"].pool(layer)
 
-    def _bounds(self, layer: int) -> tuple[Tensor, Tensor] | None:
+    def _bounds(self, layer: int) -> tuple[Tensor, Tensor]:
         """Least and greatest keys of each unit [unit, 1, channel]."""
         choice = self.plan.pages
-        if choice is None:
-            return None
+        assert choice is not None, "the step chooses no pages"
         return self.storage.summaries[choice.low][1].of(layer), self.storage.summaries[choice.high][1].of(layer)
 
-    def _state(self, layer: int) -> tuple[Tensor | None, float]:
-        """The token state that new rows begin, and its initial value."""
-        if self.plan.mass is None:
-            return None, 0.0
-        layout, array = self.storage.token_states[self.plan.mass.state]
-        return array.of(layer), float(layout.initial)
+    def _state(self, layer: int) -> Tensor:
+        """The token state that mass is added to [unit, slot]."""
+        assert self.plan.mass is not None, "the step adds no mass"
+        return self.storage.token_states[self.plan.mass.state][1].of(layer)

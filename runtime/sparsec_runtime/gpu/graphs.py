@@ -57,7 +57,7 @@ class DecodeGraphs:
             model, fused_weights(model), storage, plan,
             chooses=tuple(plan.pages is not None and manager.fires("build_decode_selection", layer) for layer in layers),
             weighs=tuple(plan.mass is not None and manager.fires("after_decode_attention", layer) for layer in layers),
-            tuning=tuning_of(storage.device), ranked=manager.LAYOUT.position == "rank",
+            tuning=tuning_of(storage.device), ranked=manager.LAYOUT.position == "rank", kernels=type(manager).decode_kernels(),
         )  # fmt: skip
         self._finishes = FINISH_STEP in bound_hooks(type(manager)) - set(plan.idle)
         self._buckets: dict[int, _Bucket] = {}
@@ -140,7 +140,7 @@ class DecodeGraphs:
         self.manager.commit_step()
 
     def _turn_prompts(self, bucket: _Bucket) -> None:
-        """Where positions are counted anew, K of a prompt is stored before RoPE; graphs read it turned (kernels/write.py)."""
+        """Where positions are counted anew, K of a prompt is stored before RoPE; graphs read it turned (kernels/turn.py)."""
         if not self.forward.ranked:
             return
         assert self._batch is not None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class AttentionSizes:
-    """chunk: tokens of one work item of a long row (kernels/attention.py, chunk_sizes), tile: of one step of it; programs: of the persistent grid, per multiprocessor."""
+    """chunk: tokens of one work item of a long row (kernels/tools.py, chunk_sizes), tile: of one step of it; programs: of the persistent grid, per multiprocessor."""
 
     chunk: int
     tile: int

@@ -1,56 +1,9 @@
-"""Choosing pages: a bound of every page's best logit from its envelope of keys, then the exact best pages, ties to the lower page."""
+"""Exact ranking: the best entries of a row, ties to the lower index."""
 
 import triton
 import triton.language as tl
 
 from .chain import after_previous, let_next
-from .attention import lengths_of
-from .write import unit_of
-
-ALWAYS = tl.constexpr(1.0e30)  # the worth of a page that is always read
-
-
-@triton.jit
-def bound_pages(
-    q_ptr, low_ptr, high_ptr, table_ptr, len_ptr, first_ptr, newest_ptr, worth_ptr, table_row, table_head, worth_row,
-    ROWS: tl.constexpr, EP: tl.constexpr, H: tl.constexpr, G: tl.constexpr, GP: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    PAGE: tl.constexpr, TILE: tl.constexpr, PER_HEAD: tl.constexpr, OVER_G: tl.constexpr, EXACT: tl.constexpr, CHAINED: tl.constexpr = False,
-):  # fmt: skip
-    """worth [row, head, page] = over g of sum[c](max(q * low, q * high)), the positive part of q meeting high and the negative low."""
-    after_previous(CHAINED)
-    let_next(CHAINED)
-    e, lengths = lengths_of(len_ptr, ROWS, EP)
-    tiles = (lengths + PAGE * TILE - 1) // (PAGE * TILE)
-    ends = tl.cumsum(tiles, 0)
-    g, c, n = tl.arange(0, GP), tl.arange(0, DP), tl.arange(0, TILE)
-    for item in range(tl.program_id(0), tl.sum(tiles, 0) * H, tl.num_programs(0)):
-        place, h = item // H, item % H
-        row = tl.sum((ends <= place).to(tl.int32), 0)
-        p = (place - tl.sum(tl.where(e < row, tiles, 0), 0)) * TILE + n
-        pages = (tl.load(len_ptr + row) + PAGE - 1) // PAGE
-        here = p < pages
-        q = tl.load(q_ptr + (row * H * G + h * G + g)[:, None] * D + c[None, :], (g < G)[:, None] & (c < D)[None, :], 0.0)
-        page = tl.load(table_ptr + row * table_row + h * table_head + p, here, 0)
-        line = unit_of(page, h, H, PER_HEAD) * D
-        inside = here[:, None] & (c < D)[None, :]
-        low = tl.load(low_ptr + line[:, None] + c[None, :], inside, 0.0)
-        high = tl.load(high_ptr + line[:, None] + c[None, :], inside, 0.0)
-        zero = tl.zeros([GP, DP], q.dtype)
-        if EXACT:
-            reach = tl.dot(tl.where(q > 0, q, zero), tl.trans(high), input_precision="ieee")
-            reach += tl.dot(tl.where(q < 0, q, zero), tl.trans(low), input_precision="ieee")
-        else:
-            reach = tl.dot(tl.where(q > 0, q, zero), tl.trans(high))
-            reach += tl.dot(tl.where(q < 0, q, zero), tl.trans(low))
-        if OVER_G == "max":
-            worth = tl.max(tl.where((g < G)[:, None], reach, -float("inf")), 0)
-        else:
-            worth = tl.sum(tl.where((g < G)[:, None], reach, 0.0), 0)
-            if OVER_G == "mean":
-                worth = worth / G
-        always = (p < tl.load(first_ptr + row)) | (p >= pages - tl.load(newest_ptr + row)) | (p == pages - 1)
-        tl.store(worth_ptr + (row * H + h) * worth_row + p, tl.where(always, ALWAYS, worth), here)
-
 
 @triton.jit
 def ordered(x):

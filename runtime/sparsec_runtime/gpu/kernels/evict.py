@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from .choose import best_and_place, ordered
-from .write import unit_of
+from .tools import unit_of
 
 
 @triton.jit
@@ -23,7 +23,7 @@ def rows_that_stay(
     here = t < held
     taken = here & ((t < tl.load(first_ptr + row)) | (t >= held - tl.load(newest_ptr + row)))
     page = tl.load(table_ptr + row * table_row + t // PAGE, here, 0)
-    x = tl.load(state_ptr + layer * state_layer + unit_of(page, h, H, False) * PAGE + t % PAGE, here, 0.0) + 0.0
+    x = tl.load(state_ptr + layer * state_layer + unit_of(page, h, H) * PAGE + t % PAGE, here, 0.0) + 0.0
     left = here & (taken == 0)
     key = tl.where(x == x, ordered(x), 0)  # what is no number comes last
     best, _ = best_and_place(key.to(tl.uint32), left, kept - tl.sum(taken.to(tl.int32), 0))
@@ -65,8 +65,8 @@ def move_rows(
         here = to < kept
         of = tl.load(source_ptr + to, here, 0)
         if tl.max(tl.where(here, of - to, 0), 0) > 0:
-            read = unit_of(tl.load(table_ptr + of // PAGE, here, 0), h, H, False) * PAGE + of % PAGE
-            write = unit_of(tl.load(table_ptr + to // PAGE, here, 0), h, H, False) * PAGE + to % PAGE
+            read = unit_of(tl.load(table_ptr + of // PAGE, here, 0), h, H) * PAGE + of % PAGE
+            write = unit_of(tl.load(table_ptr + to // PAGE, here, 0), h, H) * PAGE + to % PAGE
             inside = here[:, None] & (c < WIDTH)[None, :]
             moved = tl.load(data_ptr + read[:, None] * WIDTH + c[None, :], inside, 0)
             tl.debug_barrier()
