@@ -56,9 +56,13 @@ class _Window:
 
 
 class DecodeBench:
-    """A batch of one workload and the graphs that decode it. prompts: residents whose prompts are computed; the others are made up."""
+    """A batch of one workload and the graphs that decode it.
 
-    def __init__(self, work: Workload, model: LoadedModel, prompts: int | None = None) -> None:
+    prompts: residents whose prompts are computed (None: as work.fill says); the others are made up. new: tokens that each has room for after its
+    prompt (None: a window).
+    """
+
+    def __init__(self, work: Workload, model: LoadedModel, prompts: int | None = None, new: int | None = None) -> None:
         self.work, self.model = work, model
         self.prompts = (work.batch if work.fill == "prompt" else 0) if prompts is None else prompts
         compilation = Compilation.load(work.method, params=dict(work.params), model=from_shape(model.shape))
@@ -66,7 +70,7 @@ class DecodeBench:
         probe = probe_of(method, model)
         self.params = probe.resolve_params(compilation.dynamic_params, prompt_tokens=work.context)
         self.values = {**compilation.static_values, **self.params}
-        new = work.warm_up + work.steps + 1
+        new = max(new or 0, work.warm_up + work.steps + 1)
         tokens = tokens_of(probe, pages_of_residents(probe, self.params, work, new))
         self.manager = manager_with(method, model, tokens, work.batch)
         rows = tokens[self.manager.storage.row_stream.name]

@@ -29,13 +29,14 @@ class Recorder:
         from sparsec_runtime.params import ParamError
 
         from sparsec.bench.machine import facts
+        from sparsec.bench.room import DoesNotFit
 
         begin = time.perf_counter()
         try:
             found = measure()
         except CannotCapture as reason:
             found = {"error": f"no graph decodes this method: {reason}"}
-        except (ParamError, LayoutError) as reason:
+        except (ParamError, LayoutError, DoesNotFit) as reason:
             found = {"error": str(reason)}
         except torch.OutOfMemoryError as reason:
             found = {"error": f"it does not fit this device: lower the batch or the context ({str(reason).splitlines()[0]})"}
@@ -46,9 +47,36 @@ class Recorder:
 
 
 def text_of(row: Row) -> str:
-    """A row of decode, for people."""
+    """A measured row, for people."""
+    return {"decode": _decode, "prefill": _prefill, "capacity": _capacity}[str(row["what"])](row)
+
+
+def _decode(row: Row) -> str:
     return (
         f"{row['method']}, {row['context']} x {row['batch']}: {row['ms_per_step']} ms/step, {row['tok_s']} tok/s; floor {row['floor_ms']} ms, "
-        f"ratio {row['ratio']}; {row['kv_bytes'] / 2**20:.0f} MiB of KV and {row['state_bytes'] / 2**20:.0f} MiB of states a request, "
-        f"{row['peak_bytes'] / 2**30:.1f} GiB at the peak, {row['kernels']} kernels a step"
+        f"ratio {row['ratio']}; {_held(row)}, {row['kernels']} kernels a step"
     )
+
+
+def _capacity(row: Row) -> str:
+    return (
+        f"{row['method']}, {row['context']} tokens and {row['reserved_tokens']} new ones each: {row['residents']} residents, {row['ms_per_step']} ms/step, "
+        f"{row['tok_s']} tok/s; floor {row['floor_ms']} ms, ratio {row['ratio']}; {_held(row)}"
+    )
+
+
+def _held(row: Row) -> str:
+    return (
+        f"{row['kv_bytes'] / 2**20:.0f} MiB of KV and {row['state_bytes'] / 2**20:.0f} MiB of states a request, {row['peak_bytes'] / 2**30:.1f} GiB at the peak"
+    )
+
+
+def _prefill(row: Row) -> str:
+    lines = [
+        f"{row['method']}, a prompt of {row['context']} in chunks of {row['chunk']}: {row['tok_s']:.0f} tok/s, {row['prompt_ms']:.0f} ms, "
+        f"{row['tflops']} of {row['matmul_tflops']} TFLOP/s ({row['share']:.0%}); longest chunk {row['worst_ratio']}x the median after the same context"
+    ]
+    for times in row["chunks"]:
+        shorter = "" if times["shorter_ms"] is None else f", shorter ones at most {times['shorter_ms']} ms"
+        lines.append(f"  after {times['context']:>7}: {times['count']} whole chunks, median {times['median_ms']} ms, longest {times['worst_ms']} ms{shorter}")
+    return "\n".join(lines)

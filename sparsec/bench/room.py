@@ -15,21 +15,26 @@ from sparsec.bench.workload import Workload
 SLACK_PAGES = 2  # of each request and table row, beyond its rows
 
 
+class DoesNotFit(Exception):
+    """The device's memory does not hold what was asked for; the message says how much it is."""
+
+
 def probe_of(method: type[CacheManager], model: LoadedModel) -> CacheManager:
     """A manager without memory, for arithmetic."""
     return method(model.shape, model.rope, model.dtype, "meta", pool_tokens=1, max_requests=1)
 
 
 def pages_of_residents(probe: CacheManager, params: Mapping[str, Value], work: Workload, new: int) -> dict[str, int]:
-    """Pages of each stream that the batch holds at most: every resident in `new` decode steps, and one more at its prompt's peak where prompts are computed."""
-    storage = probe.storage
+    """Pages of each stream that the batch holds at most: every resident in `new` decode steps, and one of them at its prompt's peak where prompts are computed."""
     each = resident_pages(probe, params, work.context, new)
-    pages = {name: work.batch * count for name, count in each.items()}
-    if work.fill == "prompt":
-        peak = peak_pages(probe, work.context, 1, work.chunk, params)
-        pages = {name: count + max(0, peak[name] - each[name]) for name, count in pages.items()}
-    lines = table_rows(storage.layout.scope, storage.layers, storage.heads)
-    return {name: -(-count // lines) * lines for name, count in pages.items()}
+    more = prompt_pages(probe, params, work, each) if work.fill == "prompt" else dict.fromkeys(each, 0)
+    return {name: work.batch * count + more[name] for name, count in each.items()}
+
+
+def prompt_pages(probe: CacheManager, params: Mapping[str, Value], work: Workload, each: Mapping[str, int]) -> dict[str, int]:
+    """Pages of each stream that a request holds at its prompt's peak beyond those that it has for decode."""
+    peak = peak_pages(probe, work.context, 1, work.chunk, params)
+    return {name: max(0, peak[name] - count) for name, count in each.items()}
 
 
 def resident_pages(probe: CacheManager, params: Mapping[str, Value], context: int, new: int) -> dict[str, int]:

@@ -24,11 +24,14 @@ def add_parser(subparsers) -> argparse.ArgumentParser:
     )
     kinds = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     _add_decode(kinds.add_parser("decode", help="milliseconds a step with the whole batch resident"))
+    _add_prefill(kinds.add_parser("prefill", help="prompt tokens a second, and what chunks take"))
+    _add_capacity(kinds.add_parser("capacity", help="the largest batch that fits, and its throughput beside dense"))
+    _add_plot(kinds.add_parser("plot", help="draw rows of a file as a PNG"))
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    return {"decode": _decode}[args.what](args)
+    return {"decode": _decode, "prefill": _prefill, "capacity": _capacity, "plot": _plot}[args.what](args)
 
 
 # ---- arguments -----------------------------------------------------------------------------------
@@ -36,19 +39,44 @@ def run(args: argparse.Namespace) -> int:
 
 def _add_decode(parser: argparse.ArgumentParser) -> None:
     add_method_arguments(parser)
-    _add_size(parser)
+    _add_size(parser, context=32768)
     parser.add_argument("--batch", type=int, default=8, help="requests that decode together (default 8)")
     parser.add_argument(
         "--fill", choices=("synthetic", "prompt"), default="synthetic",
         help="synthetic: random K, V and states at the lengths after the prompts; prompt: a real prefill of random ids (default synthetic)",
     )  # fmt: skip
-    parser.add_argument("--repetitions", type=int, default=3, help="windows, of which the median counts (default 3)")
-    parser.add_argument("--steps", type=int, default=256, help="steps of a window (default 256)")
+    _add_window(parser, repetitions=3)
     _add_file(parser)
 
 
-def _add_size(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--context", type=int, default=32768, help="prompt tokens of each request (default 32768)")
+def _add_prefill(parser: argparse.ArgumentParser) -> None:
+    add_method_arguments(parser)
+    _add_size(parser, context=32768)
+    parser.add_argument("--lengths", type=int, default=0, help="further prompts, of random lengths up to --context (default 0)")
+    parser.add_argument("--repetitions", type=int, default=3, help="prompts of the whole context, of which the median counts (default 3)")
+    _add_file(parser)
+
+
+def _add_capacity(parser: argparse.ArgumentParser) -> None:
+    add_method_arguments(parser)
+    _add_size(parser, context=131072)
+    parser.add_argument("--new", type=int, default=2048, help="output tokens that each resident has room for (default 2048)")
+    _add_window(parser, repetitions=1)
+    _add_file(parser)
+
+
+def _add_plot(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, help="rows of results, a line of JSON each")
+    parser.add_argument("--out", type=Path, required=True, metavar="PNG")
+
+
+def _add_window(parser: argparse.ArgumentParser, repetitions: int) -> None:
+    parser.add_argument("--repetitions", type=int, default=repetitions, help=f"windows, of which the median counts (default {repetitions})")
+    parser.add_argument("--steps", type=int, default=256, help="steps of a window (default 256)")
+
+
+def _add_size(parser: argparse.ArgumentParser, context: int) -> None:
+    parser.add_argument("--context", type=int, default=context, help=f"prompt tokens of each request (default {context})")
     parser.add_argument("--config", default=SHAPE, help=f"the shape of random weights, see `sparsec models` (default {SHAPE})")
     parser.add_argument("--load-format", default="dummy", metavar="dummy|DIR", help="random weights of --config, or a directory of a model (default dummy)")
     parser.add_argument("--chunk", type=int, default=8192, help="prompt tokens of one forward (default 8192)")
@@ -70,32 +98,84 @@ def _decode(args: argparse.Namespace) -> int:
 
         return measure_decode(work, model)
 
-    print(text_of(_row(args, _workload(args), measure)))
+    work = _workload(args, batch=args.batch, fill=args.fill, repetitions=args.repetitions, steps=args.steps)
+    print(text_of(_row(args, work.named("decode", _config(args), args.run_id), work, measure)))
     return 0
 
 
-def _workload(args: argparse.Namespace) -> Workload:
+def _prefill(args: argparse.Namespace) -> int:
+    from sparsec.bench.record import text_of
+
+    def measure(work: Workload, model) -> Row:
+        from sparsec.bench.prefill import measure_prefill
+
+        return measure_prefill(work, model, args.lengths)
+
+    work = _workload(args, batch=1, fill="prompt", repetitions=args.repetitions)
+    print(text_of(_row(args, {**work.named("prefill", _config(args), args.run_id), "lengths": args.lengths}, work, measure)))
+    return 0
+
+
+def _capacity(args: argparse.Namespace) -> int:
+    """The method's row and dense's, which stands in the same file after the first time."""
+    from dataclasses import replace
+
+    from sparsec.bench.record import text_of
+
+    def measure(work: Workload, model) -> Row:
+        from sparsec.bench.capacity import measure_capacity
+
+        return measure_capacity(work, model, args.new)
+
+    work = _workload(args, batch=1, fill="prompt", repetitions=args.repetitions, steps=args.steps)
+    rows = []
+    for one in (work, replace(work, method="dense", params={})):
+        rows.append(_row(args, {**one.named("capacity", _config(args), args.run_id), "batch": "largest", "reserved_tokens": args.new}, one, measure))
+        print(text_of(rows[-1]), flush=True)
+    mine, dense = rows
+    print(f"{mine['tok_s'] / dense['tok_s']:.1f}x the throughput of dense, with {mine['residents'] / dense['residents']:.1f}x its residents")
+    return 0
+
+
+def _plot(args: argparse.Namespace) -> int:
+    from sparsec.bench.plot import MissingLibrary, draw
+    from sparsec.bench.rows import read_rows
+
+    if not args.file.is_file():
+        raise CommandError(f"there is no file {args.file}", exit_code=2)
+    try:
+        draw(read_rows(args.file), args.out)
+    except MissingLibrary as error:
+        raise CommandError(str(error), exit_code=3) from error
+    except ValueError as error:
+        raise CommandError(f"{args.file}: {error}", exit_code=2) from error
+    print(f"wrote {args.out}")
+    return 0
+
+
+def _workload(args: argparse.Namespace, **sizes: object) -> Workload:
     from sparsec.bench.workload import Workload
 
-    for name in ("context", "batch", "chunk", "repetitions", "steps"):
-        if getattr(args, name) < 1:
+    for name in ("context", "batch", "chunk", "repetitions", "steps", "new"):
+        if getattr(args, name, 1) < 1:
             raise CommandError(f"--{name} {getattr(args, name)} is out of range: at least 1", exit_code=2)
-    return Workload(
-        args.method, parse_params(args.param), args.context, args.batch, args.fill, args.chunk, repetitions=args.repetitions, steps=args.steps
-    )
+    return Workload(args.method, parse_params(args.param), args.context, chunk=args.chunk, **sizes)
 
 
-def _row(args: argparse.Namespace, work: Workload, measure: Callable[..., Row]) -> Row:
+def _config(args: argparse.Namespace) -> str:
+    return args.config if args.load_format == "dummy" else Path(args.load_format).resolve().name
+
+
+def _row(args: argparse.Namespace, named: dict[str, object], work: Workload, measure: Callable[..., Row]) -> Row:
     """The row of --out that is this measurement, or a new one."""
     from sparsec.bench.record import Recorder
 
-    config = args.config if args.load_format == "dummy" else Path(args.load_format).name
     recorder = Recorder(args.out, args.run_id)
-    found = recorder.find(work.named(args.what, config, args.run_id))
+    found = recorder.find(named)
     if found is not None:
         print(f"measured before in run {args.run_id}, not again: {work}")
         return found
-    row = recorder.measure(work.named(args.what, config, args.run_id), lambda: measure(work, _load(args)))
+    row = recorder.measure(named, lambda: measure(work, _load(args)))
     if "error" in row:
         raise CommandError(str(row["error"]), exit_code=3)
     return row

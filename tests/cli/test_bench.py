@@ -115,3 +115,28 @@ def test_table_writes_between_the_markers_and_nowhere_else(monkeypatch, tmp_path
     assert text.startswith("before\n<!-- rows: begin -->\nRun `a`: NVIDIA H200; torch 2.11.0; commit abc1234")
     assert text.endswith("<!-- rows: end -->\nafter\n") and "old" not in text
     assert json.loads(out.read_text())["run"] == "a"
+
+
+@needs_no_cuda
+@pytest.mark.parametrize("what", ["prefill", "capacity"])
+def test_prompts_and_capacity_need_a_device_too(capsys, tmp_path, what):
+    out = tmp_path / "rows.jsonl"
+    assert main(["bench", what, "snapkv", "--param", "budget=4096", "--out", str(out)]) == 3
+    assert "CUDA" in capsys.readouterr().err and not out.exists()
+
+
+def test_capacity_of_a_run_is_printed_beside_dense(capsys, tmp_path):
+    out = tmp_path / "rows.jsonl"
+    for work, tokens, residents in ((Workload("snapkv", {"budget": "4096"}, 131072, 1, "prompt"), 3000.0, 110), (Workload("dense", {}, 131072, 1, "prompt"), 150.0, 7)):
+        named = {**work.named("capacity", CONFIG, "a"), "batch": "largest", "reserved_tokens": 2048}
+        append_row(out, {**named, **FIGURES, "tok_s": tokens, "residents": residents})
+    assert main(["bench", "capacity", "snapkv", "--param", "budget=4096", "--out", str(out), "--run", "a"]) == 0
+    text = capsys.readouterr().out
+    assert "20.0x the throughput of dense, with 15.7x its residents" in text
+
+
+def test_a_directory_of_a_model_gives_the_config_its_name(capsys, tmp_path):
+    out = tmp_path / "rows.jsonl"
+    append_row(out, {**Workload("dense").named("decode", "my-model", "a"), **FIGURES})
+    assert main(["bench", "decode", "dense", "--load-format", str(tmp_path / "my-model"), "--out", str(out), "--run", "a"]) == 0
+    assert "measured before" in capsys.readouterr().out
