@@ -18,6 +18,7 @@ from torch import Tensor
 from .attention.decode import attend_decode
 from .attention.prefill import attend_prefill
 from .decode_plan import DecodePlan
+from .gpu.start import chunk_attention
 from .hooks import AFTER_ATTENTION, BEFORE_ATTENTION, END_OF_PROMPT, FINISH_STEP, HOOKS, bound_hooks
 from .layout import PARTS, Counts, Layout
 from .memory import OutOfPages, PageCounts
@@ -88,6 +89,8 @@ class CacheManager:
             "context": shape.max_positions,
         }  # fmt: skip
         self.storage = Storage(self.LAYOUT, self.model_facts, rope.to(self.device), dtype, self.device, pool_tokens)
+        pooled = pool_tokens if isinstance(pool_tokens, int) else sum(pool_tokens.values())
+        self.chunk_attention = chunk_attention(shape, dtype, self.device, chunk, pooled)
         self.recorder: Recorder | None = None
         self._hooks = bound_hooks(type(self))
         self._fired = {hook: [self.fires(hook, layer) for layer in range(shape.layers)] for hook in HOOKS}
@@ -142,11 +145,8 @@ class CacheManager:
         assert self._step is None, "the last step was neither committed nor rolled back"
         self._open_step(batch, self.reserve_pages(batch))
 
-    def reserve_pages(self, batch: StepBatch, clear: bool = True) -> list[Sequence]:
-        """begin_step's allocation alone, for a step whose layers run as one graph; returns the batch's sequences.
-
-        clear: zeros in new pages, which the torch path reads beyond a row's count; kernels do not.
-        """
+    def reserve_pages(self, batch: StepBatch) -> list[Sequence]:
+        """begin_step's allocation alone, for a step whose layers run as one graph; returns the batch's sequences."""
         sequences = [self._sequences[handle] for handle in batch.handles]
         wanted = [pages_planned(self, sequence, batch, row) for row, sequence in enumerate(sequences)]
         for name, stream in self.storage.streams.items():
@@ -155,7 +155,7 @@ class CacheManager:
                 raise OutOfPages(name, missing, stream.pool.free)
         for name, stream in self.storage.streams.items():
             for sequence, pages in zip(sequences, wanted):
-                stream.grow(sequence.tables[name], pages[name], clear)
+                sequence.tables[name].grow(pages[name], stream.pool)
         for sequence in sequences:
             sequence.peak_bytes = max(sequence.peak_bytes, self._kv_bytes(sequence))
         return sequences
@@ -313,6 +313,9 @@ class CacheManager:
         if self.recorder is not None:
             self.recorder.attended(resident.layer, resident.attended_by(tokens - 1, tokens, resident.width)[:, 0])
         if resident.step.batch.phase == "prefill":
+            if self.chunk_attention is not None and resident.plain:
+                out, resident.lse = self.chunk_attention(queries, keys, values, scale)
+                return out
             return attend_prefill(queries, keys, values, resident.attended_by, scale)
         lengths = resident.rows.max(axis=1).tolist()
         mask = resident.attended_by(0, 1, resident.width)[:, 0]

@@ -60,6 +60,8 @@ class Engine:
             model.shape, model.rope, model.dtype, model.device,
             pool_tokens=pool_tokens(method, model, self.options), max_requests=self.options.max_running, chunk=self.options.chunk,
         )  # fmt: skip
+        if self.manager.chunk_attention is not None:
+            self.manager.chunk_attention.warm_up()
         self.graphs, self.eager_because = decode_graphs(model, self.manager, self.options)
         self.scheduler = Scheduler(self.options.chunk, self.options.token_budget, self.options.max_running)
         self._requests: dict[str, Request] = {}

@@ -40,6 +40,7 @@ class Resident:
         self.states: dict[str, Tensor] = {}  # new values of token states, on the current token axis
         self.moved = False
         self.selection: Tensor | None = None
+        self.lse: Tensor | None = None  # [q_head, query] of a chunk's attention, where it tells; see View.mass
         self._cache: dict[str, Tensor] = {}
 
     # ---- counts and masks ----------------------------------------------------------------------
@@ -83,6 +84,11 @@ class Resident:
         rank = self.len[:, None, :, None] - self.step.tokens + queries
         return torch.arange(width, device=self.step.device) <= rank
 
+    @property
+    def plain(self) -> bool:
+        """Every query sees all rows up to its own: nothing was chosen, and all heads hold equally many rows."""
+        return self.selection is None and bool((self.rows == self.rows[:1, :1]).all())
+
     def in_zone(self, zone: str, part: Part) -> Tensor:
         """[row, kv_head or 1, token]"""
         low, high = self.zone_range(zone, part, self.zone_rows)
@@ -101,7 +107,7 @@ class Resident:
     # ---- payload -------------------------------------------------------------------------------
 
     def stored(self, part: Part) -> Tensor:
-        """K or V as stored and decoded [row, kv_head, token, channel], before evictions of this step; padding is finite."""
+        """K or V as stored and decoded [row, kv_head, token, channel], before evictions of this step; padding is zero."""
         return self._cached(f"stored {part}", lambda: self._read(part))
 
     def payload(self, part: Part) -> Tensor:
@@ -129,6 +135,7 @@ class Resident:
     def forget_payload(self) -> None:
         """Drops gathered tensors: a layer's K and V are needed only while the layer runs or its hook does."""
         self._cache.clear()
+        self.lse = None
 
     def _read(self, part: Part) -> Tensor:
         pieces, counts = [], []
@@ -136,7 +143,8 @@ class Resident:
             rows = self.stored_rows[zone, part]
             if rows.any():
                 store = self.storage.stores[zone, part]
-                pieces.append(store.read(self.step.addresses[store.stream.name], self.layer, int(rows.max())))
+                piece = store.read(self.step.addresses[store.stream.name], self.layer, int(rows.max()))
+                pieces.append(piece if (rows == rows.max()).all() else self._emptied(piece, zone, part))
                 counts.append(rows)
         if len(pieces) == 1:
             return pieces[0]
@@ -144,6 +152,12 @@ class Resident:
         if all((rows == rows[0, 0]).all() for rows in counts):
             return joined
         return pick(joined, self._joined_index(counts, [piece.shape[2] for piece in pieces]))
+
+    def _emptied(self, piece: Tensor, zone: str, part: Part) -> Tensor:
+        """Zeros behind the rows of each (row, head): a page is never cleared, and 0 times a stale number that is none would poison a sum."""
+        held = self.step.memo(f"stored rows {zone} {part}", self.layer, lambda: self.counts(self.stored_rows[zone, part]))
+        behind = torch.arange(piece.shape[2], device=self.step.device) >= held[..., None]
+        return piece.masked_fill_(behind[..., None], 0)
 
     def _joined_index(self, counts: list[np.ndarray], widths: list[int]) -> Tensor:
         """Entry of the padded pieces for each row of the token axis."""
@@ -289,6 +303,7 @@ class Resident:
         assert not self.storage.page_states, "a method with page states evicts whole pages only"
         current = {name: pick(self.token_state(name), order) for name in self.storage.token_states}
         self.source = order if self.source is None else pick(self.source, order)
+        self.lse = None  # of rows that are gone
         self.rows = kept
         for key in ("len", "valid", "pos False", "rotated False"):
             self._cache.pop(key, None)

@@ -1,15 +1,30 @@
-"""Whether an engine decodes in graphs, without importing Triton where it does not."""
+"""What an engine runs on its device besides torch, without importing Triton where it does not: decode in graphs, prompts through kernels."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..cache import CacheManager
-from ..models.loading import LoadedModel
-from ..options import EngineOptions
+import torch
+
+from .cuts import Cuts, reasons_against_cudnn
 
 if TYPE_CHECKING:
+    from ..cache import CacheManager, Shape
+    from ..models.loading import LoadedModel
+    from ..options import EngineOptions
     from .graphs import DecodeGraphs
+    from .prefill import ChunkAttention
+
+
+def chunk_attention(shape: Shape, dtype: torch.dtype, device: torch.device, chunk: int, tokens: int) -> ChunkAttention | None:
+    """Attention of prompt chunks where only the future is hidden; None: torch attends them as it does all others. tokens: rows of the pools."""
+    if device.type != "cuda":
+        return None
+    from .prefill import ChunkAttention
+
+    served = not reasons_against_cudnn(shape.head_dim, dtype, device)
+    cuts = Cuts(chunk, min(tokens, shape.max_positions)) if served else None
+    return ChunkAttention(shape.q_heads, shape.kv_heads, shape.head_dim, dtype, device, cuts)
 
 
 def decode_graphs(model: LoadedModel, manager: CacheManager, options: EngineOptions) -> tuple[DecodeGraphs | None, str]:

@@ -1,0 +1,183 @@
+"""Attention of one prompt chunk over contiguous K and V where only the future is hidden: a causal square and an open prefix, merged by log-sum-exp.
+
+cuDNN attends the pieces whose shapes cuts.py names, because it builds a plan per shape (and per thread); a Triton kernel attends what is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from threading import get_ident
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .cuts import Cuts
+from .kernels.prefill import attend_rows, mass_of_rows, merge_two
+
+LOG2E = 1.4426950408889634
+MERGED_QUERIES = 32  # of one program of a merge
+
+OverGroup = Literal["sum", "mean", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Attention over some of the rows. out [query, head, channel], the last axis contiguous; lse [head, query] fp32, natural: log of the sum of exp(logits)."""
+
+    out: Tensor
+    lse: Tensor
+
+
+class ChunkAttention:
+    """cuts None: cuDNN does not serve the model (cuts.reasons_against_cudnn)."""
+
+    def __init__(self, q_heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype, device: torch.device, cuts: Cuts | None) -> None:
+        self.q_heads, self.kv_heads, self.head_dim, self.dtype, self.device, self.cuts = q_heads, kv_heads, head_dim, dtype, device, cuts
+        self._ready_on: set[int] = set()  # threads whose plans are built
+
+    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        """queries [1, query, kv_head, group, channel]; keys, values [1, kv_head, token, channel], the chunk's own rows the newest.
+
+        Returns the output, like queries, and lse [q_head, query].
+        """
+        if get_ident() not in self._ready_on:
+            self.warm_up()
+        q = queries[0].flatten(1, 2).contiguous()
+        merged = merge(self._parts(q, _by_rows(keys[0]), _by_rows(values[0]), scale))
+        return merged.out.reshape(queries.shape), merged.lse.contiguous()
+
+    @torch.no_grad()
+    def warm_up(self) -> None:
+        """Builds every plan that a chunk can need on the calling thread, and compiles the kernels beside them."""
+        if self.cuts is not None:
+            shapes = [(min(size, self.cuts.chunk), size, True) for size in self.cuts.squares]
+            shapes += [(self.cuts.chunk, size, False) for size in self.cuts.prefixes]
+            for queries, tokens, causal in shapes:
+                q = self._zeros(queries, self.q_heads)
+                kv = self._zeros(tokens, self.kv_heads).transpose(0, 1)
+                _bucketed(q, tokens if causal else queries, kv, kv, tokens, 1.0, causal)
+        self._compile()
+        self._ready_on.add(get_ident())
+
+    def _compile(self) -> None:
+        q, kv = self._zeros(1, self.q_heads), self._zeros(1, self.kv_heads).reshape(self.kv_heads, 1, self.head_dim)
+        one, _ = (through_triton(q, kv, kv, 1.0, 0, 1, causal) for causal in (True, False))
+        for count in (2, 4):  # with and without parts between that are not rounded
+            merge([one] * count)
+
+    def _zeros(self, tokens: int, heads: int) -> Tensor:
+        return torch.zeros((tokens, heads, self.head_dim), dtype=self.dtype, device=self.device)
+
+    def _parts(self, q: Tensor, keys: Tensor, values: Tensor, scale: float) -> list[Part]:
+        """q [query, head, channel]; keys, values [kv_head, token, channel]. Every row lies in one part: the prefix's pieces, its rest, the square."""
+        queries, tokens = q.shape[0], keys.shape[1]
+        square = None if self.cuts is None else self.cuts.square_of(queries)
+        if self.cuts is None or square is None:
+            return [through_triton(q, keys, values, scale, 0, tokens, causal=True)]
+        parts, first, prefix = [], 0, tokens - queries
+        for size in self.cuts.pieces_of(prefix, queries):
+            rows = slice(first, first + size)
+            parts.append(_bucketed(q, self.cuts.chunk, keys[:, rows], values[:, rows], size, scale, causal=False))
+            first += size
+        if first < prefix:
+            parts.append(through_triton(q, keys, values, scale, first, prefix, causal=False))
+        return [*parts, _bucketed(q, square, keys[:, prefix:], values[:, prefix:], square, scale, causal=True)]
+
+
+def _bucketed(q: Tensor, queries: int, keys: Tensor, values: Tensor, tokens: int, scale: float, causal: bool) -> Part:
+    """One piece in the shape of its bucket. Zeros pad it at the end: a causal query sees none of them, and what padding asks for is dropped."""
+    asked = _filled(q, 0, queries)[None].transpose(1, 2)
+    k, v = (_filled(x, 1, tokens)[None] for x in (keys, values))
+    out, lse = through_cudnn(asked, k, v, scale, causal)
+    return Part(out[0].transpose(0, 1)[: q.shape[0]], lse[0, :, : q.shape[0]])
+
+
+def _filled(x: Tensor, axis: int, size: int) -> Tensor:
+    """x with zeros up to `size`, contiguous whatever it was: a plan holds for its strides too, those of axes of size 1 included."""
+    missing = size - x.shape[axis]
+    if missing:
+        x = F.pad(x, (0, 0) * (x.ndim - 1 - axis) + (0, missing))
+    return x.reshape(-1).view(x.shape)
+
+
+def through_cudnn(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
+    """q [1, q_head, query, channel]; k, v [1, kv_head, token, channel] -> out like q, lse [1, q_head, query]."""
+    found = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal, False, scale=scale)
+    return found[0], found[1].reshape(q.shape[:3])
+
+
+def through_triton(q: Tensor, keys: Tensor, values: Tensor, scale: float, first: int, last: int, causal: bool) -> Part:
+    """q [query, head, channel] over rows [first, last) of keys, values [kv_head, token, channel]; causal: the newest of them are the queries' own."""
+    queries, heads, channels = q.shape
+    out = torch.empty_like(q)
+    lse = torch.empty((heads, queries), dtype=torch.float32, device=q.device)
+    padded, exact = _padded(channels), q.dtype == torch.float32
+    block, tile, warps, stages = attention_sizes(padded, exact)
+    attend_rows[(-(-queries // block), heads)](
+        q, keys, values, out, lse, first, last, queries, keys.stride(0), values.stride(0), scale * LOG2E,
+        HEADS=heads, G=heads // keys.shape[0], D=channels, DP=padded, BM=block, BN=tile, CAUSAL=causal, STAGES=stages, EXACT=exact, num_warps=warps,
+    )  # fmt: skip
+    return Part(out, lse)
+
+
+def merge(parts: list[Part]) -> Part:
+    """Attention over all rows; the parts are added in their order, in fp32 until the last."""
+    merged, dtype = parts[0], parts[-1].out.dtype
+    for n, part in enumerate(parts[1:], start=2):
+        merged = _merged(merged, part, dtype if n == len(parts) else torch.float32)
+    return merged
+
+
+def _merged(a: Part, b: Part, dtype: torch.dtype) -> Part:
+    queries, heads, channels = a.out.shape
+    out = torch.empty((queries, heads, channels), dtype=dtype, device=a.out.device)
+    lse = torch.empty((heads, queries), dtype=torch.float32, device=a.out.device)
+    merge_two[(-(-queries // MERGED_QUERIES), heads)](
+        a.out, a.lse, b.out, b.lse, out, lse, queries, *a.out.stride()[:2], a.lse.stride(0), *b.out.stride()[:2], b.lse.stride(0),
+        HEADS=heads, D=channels, DP=_padded(channels), BLOCK=MERGED_QUERIES, num_warps=4,
+    )  # fmt: skip
+    return Part(out, lse)
+
+
+def column_mass(queries: Tensor, keys: Tensor, lse: Tensor, scale: float, over_g: OverGroup) -> Tensor:
+    """What a chunk's attention gave each row: the sum over its queries of the sum, mean or max over g, [1, kv_head, token] fp32.
+
+    queries [1, query, kv_head, group, channel]; keys [1, kv_head, token, channel]; lse [q_head, query], as ChunkAttention returns it.
+    """
+    _, asked, heads, group, channels = queries.shape
+    q, k = queries[0].flatten(1, 2).contiguous(), _by_rows(keys[0])
+    mass = torch.empty((1, heads, k.shape[1]), dtype=torch.float32, device=q.device)
+    padded, exact = _padded(channels), q.dtype == torch.float32
+    block, tile, warps, stages = mass_sizes(padded, exact, group if over_g == "max" else 1)
+    mass_of_rows[(-(-k.shape[1] // block), heads)](
+        q, lse, k, mass, k.shape[1], asked, k.stride(0), scale * LOG2E,
+        H=heads, G=group, D=channels, DP=padded, BT=block, BQ=tile, OVER_G=over_g, STAGES=stages, EXACT=exact, num_warps=warps,
+    )  # fmt: skip
+    return mass
+
+
+def attention_sizes(channels: int, exact: bool) -> tuple[int, int, int, int]:
+    """Queries and rows of a tile, warps, stages: what an H200's registers and shared memory hold (benchmarks/compile_kernels.py)."""
+    if exact:
+        return (16, 16, 4, 1) if channels > 128 else (32, 32, 8, 1)
+    return (128, 64, 8, 2) if channels > 128 else (128, 64, 8, 3)
+
+
+def mass_sizes(channels: int, exact: bool, heads: int) -> tuple[int, int, int, int]:
+    """Rows and queries of a tile, warps, stages; `heads` are loaded in one step."""
+    if exact:
+        return attention_sizes(channels, exact)
+    if heads > 1:
+        return 128, 32, 8, 2 if heads <= 4 else 1
+    return (128, 64, 8, 2) if channels > 128 else (128, 64, 4, 3)
+
+
+def _by_rows(x: Tensor) -> Tensor:
+    """[kv_head, token, channel] whose rows follow each other, as the kernels read it; any distance between heads."""
+    return x if x.stride()[1:] == (x.shape[2], 1) else x.contiguous()
+
+
+def _padded(channels: int) -> int:
+    return max(16, 1 << (channels - 1).bit_length())

@@ -1,0 +1,128 @@
+"""Prompt chunks on the device against plain torch in fp64: head widths, dtypes, prefixes; whole models; no plan built after warm-up."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from engines import SMALL, add, drain, prompt, tiny_model
+from sparsec_runtime.engine import Engine
+from sparsec_runtime.gpu.cuts import Cuts, reasons_against_cudnn
+from sparsec_runtime.options import EngineOptions
+from test_decode_graphs import generate, on_cuda
+
+from sparsec.model_facts import from_shape
+from sparsec.pipeline import Compilation, load_manager
+
+TOLERANCE = {torch.bfloat16: 8e-3, torch.float16: 1.5e-3, torch.float32: 2e-6}
+LSE_TOLERANCE = {torch.bfloat16: 2e-3, torch.float16: 2e-3, torch.float32: 1e-5}
+CHUNK = 512
+LENGTHS = ((1, 0), (100, 0), (129, 1), (512, 0), (300, 1000), (512, 15), (512, 512), (512, 1024 + 512 + 17), (400, 3 * 512), (77, 2048), (512, 9000))
+
+
+def chunk(queries, tokens, heads, group, channels, dtype):
+    """q, K, V; K and V are cut out of whole pages, and what lies behind them is not a number."""
+    torch.manual_seed(queries + tokens)
+    q = torch.randn(1, queries, heads, group, channels, device="cuda", dtype=dtype)
+    pages = -(-tokens // 16) * 16
+    keys, values = (torch.randn(1, heads, pages, channels, device="cuda", dtype=dtype) for _ in range(2))
+    keys[:, :, tokens:], values[:, :, tokens:] = float("nan"), float("nan")
+    return q, keys[:, :, :tokens], values[:, :, :tokens]
+
+
+def plain(q, keys, values, scale):
+    """Output, probs [query, kv_head, group, token] and lse [q_head, query] in fp64."""
+    queries, tokens = q.shape[1], keys.shape[2]
+    scores = torch.einsum("ihgd,htd->ihgt", q[0].double(), keys[0].double()) * scale
+    future = torch.arange(tokens, device="cuda") > (tokens - queries + torch.arange(queries, device="cuda"))[:, None]
+    scores = scores.masked_fill(future[:, None, None], float("-inf"))
+    probs = scores.softmax(-1)
+    return torch.einsum("ihgt,htd->ihgd", probs, values[0].double()), probs, scores.logsumexp(-1).permute(1, 2, 0).flatten(0, 1)
+
+
+def attention_of(heads, group, channels, dtype):
+    from sparsec_runtime.gpu.prefill import ChunkAttention
+
+    device = torch.device("cuda")
+    cuts = None if reasons_against_cudnn(channels, dtype, device) else Cuts(CHUNK, 16384)
+    return ChunkAttention(heads * group, heads, channels, dtype, device, cuts)
+
+
+def error(found, wanted):
+    return ((found.double() - wanted).norm() / wanted.norm()).item()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(("heads", "group", "channels"), [(2, 4, 128), (3, 1, 64), (2, 7, 80), (1, 3, 96), (1, 2, 256)])
+def test_chunks_and_their_mass_equal_plain_attention(heads, group, channels, dtype):
+    from sparsec_runtime.gpu.prefill import column_mass
+
+    made, scale = attention_of(heads, group, channels, dtype), channels**-0.5
+    for queries, prefix in LENGTHS:
+        q, keys, values = chunk(queries, queries + prefix, heads, group, channels, dtype)
+        out, lse = made(q, keys, values, scale)
+        wanted, probs, wanted_lse = plain(q, keys, values, scale)
+        assert out.shape == q.shape and out.dtype == dtype and out.is_contiguous()
+        assert error(out[0], wanted) < TOLERANCE[dtype], (queries, prefix)
+        assert torch.allclose(lse.double(), wanted_lse, atol=LSE_TOLERANCE[dtype]), (queries, prefix)
+        for over_g, expected in (("sum", probs.sum(2)), ("mean", probs.mean(2)), ("max", probs.amax(2))):
+            mass = column_mass(q, keys, lse, scale, over_g)
+            assert torch.equal(mass, column_mass(q, keys, lse, scale, over_g)), "the same sums in the same order"
+            assert error(mass[0], expected.sum(0)) < (1e-5 if dtype == torch.float32 else 2e-3), (over_g, queries, prefix)
+
+
+def test_sixteen_bit_models_of_usual_heads_are_served_by_cudnn():
+    device = torch.device("cuda")
+    assert reasons_against_cudnn(128, torch.bfloat16, device) == ()
+    assert reasons_against_cudnn(80, torch.float16, device) == ()
+
+
+def test_no_prompt_builds_a_plan_after_warm_up(monkeypatch):
+    from sparsec_runtime.gpu import prefill
+
+    asked, real = [], prefill.through_cudnn
+
+    def counted(q, k, v, scale, causal):
+        asked.append((q.shape, q.stride(), k.shape, k.stride(), v.stride(), causal))
+        return real(q, k, v, scale, causal)
+
+    monkeypatch.setattr(prefill, "through_cudnn", counted)
+    made = attention_of(2, 4, 64, torch.bfloat16)
+    made.warm_up()
+    built, before = set(asked), len(asked)
+    assert len(built) == len(made.cuts.squares) + len(made.cuts.prefixes) <= 2 + 6
+    lengths = random.Random(7)
+    for _ in range(50):
+        length = lengths.randint(1, 6000)
+        for start in range(0, length, CHUNK):
+            end = min(length, start + CHUNK)
+            made(*chunk(end - start, end, 2, 4, 64, torch.bfloat16), 0.125)
+    assert len(asked) - before > 500 and set(asked) == built
+
+
+@pytest.mark.parametrize("method", SMALL)
+def test_prompts_of_whole_models_give_the_ids_of_the_cpu(method, monkeypatch):
+    from sparsec_runtime.gpu.prefill import ChunkAttention
+
+    calls, real = [], ChunkAttention.__call__
+    monkeypatch.setattr(ChunkAttention, "__call__", lambda self, *args: (calls.append(1), real(self, *args))[1])
+    model, lengths = tiny_model(), (1, 31, 32, 33, 100, 257)
+    here, _ = generate(method, on_cuda(model), new=4, lengths=lengths, graphs=False)
+    assert calls, "no chunk was attended by the kernels"
+    assert here == generate(method, model, new=4, lengths=lengths)[0]
+
+
+def test_a_long_prompt_in_sixteen_bit_gives_the_logits_of_the_masked_path():
+    """Over every kind of piece: squares, prefixes of one and more chunks, a short last chunk."""
+    model = on_cuda(tiny_model(dtype="bfloat16"))
+    kind, kept = load_manager(Compilation.load("dense", model=from_shape(model.shape))), []
+    for with_kernels in (True, False):
+        made = Engine(kind, model, EngineOptions(chunk=256, memory_tokens=4096, graphs=False))
+        if not with_kernels:
+            made.manager.chunk_attention = None
+        sample = made._sample
+        made._sample = lambda work, logits, sample=sample: (kept.append(logits.clone()), sample(work, logits))[1]
+        add(made, prompt(min(1500, model.shape.max_positions - 8), seed=3), 1)
+        drain(made)
+    assert error(kept[0], kept[1].double()) < 2e-2
