@@ -11,7 +11,8 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "runtime")]
 
 import triton  # noqa: E402
-from sparsec_runtime.gpu.kernels import block, choose, evict, project, turn  # noqa: E402
+from sparsec_runtime.gpu.kernels import block, draw, evict, project, rank, turn  # noqa: E402
+from sparsec_runtime.gpu.ranking import warps_of  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
@@ -23,8 +24,8 @@ MODEL = {**HEADS, "ENTRIES": 8, "EP": 16, "ROWS": 8, "HQ": 32, "PAGE": 16, "CHUN
 SETTINGS = {  # of generated kernels by name: constants that differ, and warps, as gpu/forward.py launches them
     "write_rows": ({}, 1), "attend_pages": ({"CHUNK": 512, "STAGES": 3}, 2), "attend_rows_and_tell": ({}, 2), "add_mass": ({"TILE": 512}, 4),
 }  # fmt: skip
-INTS = ("table", "len", "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "row_pos", "pos")
-FLOATS = ("part", "lse", "logits", "cos", "sin", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq")
+INTS = ("table", "len", "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "row_pos", "pos", "key", "entry", "listed")
+FLOATS = ("part", "lse", "logits", "cos", "sin", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq", "score", "top", "total")
 
 
 def signature(kernel, constants: dict[str, object]) -> dict[str, str]:
@@ -68,9 +69,18 @@ def main() -> None:
             if isinstance(kernel, triton.JITFunction) and kernel.fn.__module__ == load().__name__:
                 constants, warps = SETTINGS.get(name, ({}, 4))
                 report(kernel, {key: value for key, value in (MODEL | constants).items() if key in kernel.arg_names}, warps, method)
-    for size in (4096, 16384):
-        report(choose.best_pages, {"H": 8, "PAGE": 16, "BLOCK": size}, 8, f"{size} pages")
-    report(evict.rows_that_stay, {"H": 8, "PAGE": 16, "BLOCK": 16384}, 16)
+    ranked = {"H": 8, "UNIT": 16, "ENDS": False}
+    for size in (1024, 2048, 8192, 16384, 32768):
+        report(rank.rank_line, {**ranked, "BLOCK": size}, warps_of(size), f"{size} entries")
+    report(rank.rank_parts, {**ranked, "BLOCK": 1024, "PADDED": 256}, warps_of(1024), "128 of parts of 1024")
+    report(rank.rank_parts, {**ranked, "BLOCK": 16384, "PADDED": 4096}, warps_of(16384), "4096 of parts of 16384")
+    for size, whole in ((2048, True), (32768, True), (32768, False)):
+        report(rank.rank_survivors, {"H": 8, "BLOCK": size, "WHOLE": whole}, warps_of(size), f"{size} pairs{'' if whole else ' at a time'}")
+    heads = {"HQ": 32, "HP": 32, "TILE": 256}
+    report(draw.sum_candidates, {**heads, "PART": 1024}, 8)
+    report(draw.worth_of_tokens, {**heads, "SHARES": True, "PARTS": 128}, 8, "shares, 128 parts")
+    for size, in_parts in ((8192, False), (16384, True)):
+        report(evict.rows_that_stay, {"H": 8, "PAGE": 16, "BLOCK": size, "IN_PARTS": in_parts, "PADDED": 4096}, warps_of(size), f"{size} rows")
     report(evict.rows_at_the_ends, {"H": 8, "TILE": 1024}, 4)
     report(turn.turn_rows, {"H": 8, "D": 128, "HALF": 64, "PAGE": 16, "TILE": 64}, 4)
     report(block.begin_step, {"BLOCK": 1024, "HALF": 64, "RANKS": True}, 4)

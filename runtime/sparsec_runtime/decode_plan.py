@@ -38,14 +38,16 @@ class PageChoice:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """finish_step: an eviction keeps the `first` and the `newest` rows, and of the others those of the largest `state` (None: no others).
+    """finish_step: an eviction keeps the `first` and the `newest` rows, and of the others those of the largest `state`.
 
+    asked: instead of a state, the newest query's probs rank them, reduced so over all query heads. Neither: no others stay.
     How many rows stay is what the manager's rows_after says.
     """
 
     state: str | None
     first: Callable[[Mapping[str, object]], int]
     newest: Callable[[Mapping[str, object]], int]
+    asked: Reduction | None = None
 
 
 @dataclass(frozen=True, slots=True)

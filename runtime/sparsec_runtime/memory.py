@@ -1,6 +1,6 @@
 """A pool of pages: free list and reference counts. Knows nothing of what a page holds; never grows.
 
-Page 0 is the null page: never handed out, always zeros, what padding of page tables points to.
+Page 0 is the null page: never handed out, what padding of page tables points to.
 """
 
 from __future__ import annotations

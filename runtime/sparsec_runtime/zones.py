@@ -25,7 +25,6 @@ class PagedArray:
         self.lines = lines
         copies = geometry.layers if geometry.scope == "shared" else 1
         units = geometry.units_per_layer
-        # Zeros: padding reads the null page, and 0 times a stale NaN would poison a sum.
         self.data = torch.zeros((copies, units, lines, *inner), dtype=dtype, device=geometry.device)
 
     @property
@@ -45,10 +44,6 @@ class PagedArray:
         found = self.of(layer).index_select(0, units.flatten())
         return found.reshape(*units.shape[:2], units.shape[2] * self.lines, *self.data.shape[3:])
 
-    def clear(self, units: Tensor) -> None:
-        """Zeros in units [n] of every layer copy."""
-        self.data[:, units] = 0
-
 
 class Geometry:
     """The shape that the arrays of one stream share."""
@@ -66,13 +61,6 @@ class Geometry:
     def units_per_layer(self) -> int:
         """Units of one layer copy, the null page included."""
         return (self.pages + 1) * (1 if self.scope == "head" else self.heads)
-
-    def clear_pages(self, pages: np.ndarray) -> Tensor:
-        """Unit numbers of page ids, in every layer copy."""
-        ids = torch.from_numpy(pages.astype(np.int64)).to(self.device, non_blocking=True)
-        if self.scope == "head":
-            return ids
-        return (ids[:, None] * self.heads + torch.arange(self.heads, device=self.device)).flatten()
 
 
 class Stream:
@@ -95,13 +83,6 @@ class Stream:
     def pages_wanted(self, counts: np.ndarray) -> np.ndarray:
         """Pages [table_row] for rows [layer, kv_head]."""
         return pages_for(by_scope(counts, self.geometry.scope), self.geometry.page_size)
-
-    def grow(self, table: PageTable, wanted: np.ndarray, clear: bool = True) -> None:
-        fresh = table.grow(wanted, self.pool)
-        if clear and len(fresh):
-            units = self.geometry.clear_pages(fresh)
-            for array in (*self.payload, *self.attached):
-                array.clear(units)
 
     def page_bytes(self, arrays: Sequence[PagedArray]) -> int:
         return self.geometry.units_per_page * sum(array.unit_bytes for array in arrays)
@@ -183,7 +164,7 @@ class RawStore:
         return self._rows.of(layer)
 
     def read(self, at: Addresses, layer: int, width: int) -> Tensor:
-        """[row, kv_head, width, channel]; what lies beyond a row's count is finite and means nothing."""
+        """[row, kv_head, width, channel], a copy; beyond a row's count lies what the page held before, which may be no number."""
         return self._rows.gather(layer, at.units(layer))[:, :, :width]
 
     def append(self, at: Addresses, layer: int, rows: Tensor, values: Tensor, valid: Tensor | None) -> None:

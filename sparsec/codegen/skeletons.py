@@ -34,6 +34,9 @@ _PAGES = (
     "positional(all_pages, None, None)[h,p], widen(map(greatest, param({least}), map(floordiv, param({budget}), page_size)))[h])[h,p])[h,t]"
     " where map(gt, len, param({budget}))"
 )
+_CARE = (
+    "widen(reduce({over}, i, h, g, of_queries(probs, window(const(1)))[i,h,g,t], of_queries(query_valid, window(const(1)))[i])[t])[h,t]"
+)
 _ENVELOPE = "reduce({kind}, slot, split(t, p, read(K)[h,t,c])[h,p,slot,c], split(t, p, positional(all, None, None)[h,t])[h,p,slot])[h,p,c]"
 
 
@@ -62,6 +65,22 @@ class PagesOf:
 
     def __str__(self) -> str:
         return f"PageChoice({', '.join(_quoted(name) for name in (self.low, self.high, self.over, *self.amounts))})"
+
+
+@dataclass(frozen=True, slots=True)
+class KeepOf:
+    """A Keep of the runtime's DecodePlan, likewise. asked: over which letters' heads the newest query's probs are reduced, where they rank the rows."""
+
+    state: str | None
+    asked: str | None
+    first: str  # Python text over params
+    newest: str
+    line: int
+
+    def __str__(self) -> str:
+        state = "None" if self.state is None else _quoted(self.state)
+        asked = "" if self.asked is None else f', asked="{self.asked}"'
+        return f"Keep({state}, first=lambda params: {self.first}, newest=lambda params: {self.newest}{asked})"
 
 
 Fact = TypeVar("Fact")
@@ -153,30 +172,38 @@ def _pages(plan: Plan, bindings: list[Binding]) -> Found:
     return {"pages": PagesOf(holes["low"], holes["high"], holes["over"], amounts, bindings[0].line)}
 
 
-def _moves(_plan: Plan, bindings: list[Binding]) -> Found:
+def _moves(plan: Plan, bindings: list[Binding]) -> Found:
     """Evictions run in bulk between two graphs, when the host's counts say that they are due."""
     for binding in bindings:
         if not all(isinstance(step, Bind | Skip | Evict) for step in binding.steps):
             return "only evictions can wait for the end of a step"
-        if any(op.name in ("of_queries", "window") for step in binding.steps for _, root in _operands(step) for op in walk(root)):
-            return "an eviction that reads queries needs them kept in the graph"
-    keep = _keep(_effects(bindings))
+    keep = _keep(_effects(bindings), bindings[0].line)
+    reads = any(op.name in ("of_queries", "window") for b in bindings for step in b.steps for _, root in _operands(step) for op in walk(root))
+    if reads and (keep is None or plan.layout.scope != "shared"):
+        return "an eviction that reads queries is a kernel where the newest query's probs, reduced over all heads, rank the rows of a shared table"
     return {} if keep is None else {"keep": keep}
 
 
-def _keep(effects: list[Step]) -> str | None:
+def _keep(effects: list[Step], line: int) -> KeepOf | None:
     """The Keep that one eviction is, if it is one; others run the generated hook."""
     if len(effects) != 1 or not isinstance(effects[0], Evict):
         return None
-    kept, state = effects[0].keep, "None"
+    kept, state, asked = effects[0].keep, None, None
     if kept.name == "keep":
-        if kept.detail != ("protected", "t", "top", None, "upto") or not _is_state(kept.args[1]) or not _is_all(kept.args[2]):
+        if kept.detail != ("protected", "t", "top", None, "upto") or not _is_all(kept.args[2]):
             return None
-        state, kept = _quoted(str(kept.args[1].detail[0])), kept.args[0]
+        worth, kept = kept.args[1], kept.args[0]
+        holes = _fill(_CARE, str(worth))
+        if _is_state(worth):
+            state = str(worth.detail[0])
+        elif holes is not None and holes["over"] in ("sum", "mean", "max"):
+            asked = holes["over"]
+        else:
+            return None
     first, newest = _ends(kept)
     if first is None or newest is None:
         return None
-    return f"Keep({state}, first=lambda params: {first}, newest=lambda params: {newest})"
+    return KeepOf(state, asked, first, newest, line)
 
 
 def _is_state(op: Op) -> bool:

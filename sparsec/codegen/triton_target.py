@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sparsec.codegen.emit import Origin, render
 from sparsec.codegen.plan import Plan
-from sparsec.codegen.skeletons import MassOf, PagesOf, Skeletons
+from sparsec.codegen.skeletons import KeepOf, MassOf, PagesOf, Skeletons
 
 _TABLES = {
     "shared": "One table serves all layers and heads.",
@@ -28,10 +28,11 @@ class Variant:
 def decode_text(plan: Plan, skeletons: Skeletons, origin: Origin) -> str:
     """decode.py of an artifact. The method must have no reasons against kernels."""
     assert not skeletons.reasons, f"no kernels for {skeletons.reasons}"
-    mass, pages = skeletons.fact(MassOf), skeletons.fact(PagesOf)
+    mass, pages, keep = skeletons.fact(MassOf), skeletons.fact(PagesOf), skeletons.fact(KeepOf)
+    asked = keep if keep is not None and keep.asked is not None else None
     firsts = plan.layout.position == "rank"
     per_head = plan.layout.scope == "head"
-    variants = _variants(mass, pages)
+    variants = _variants(mass is not None or asked is not None, pages)
     states = ["row_pos"] if plan.layout.evicts else []
     states += [f"state_{mass.state}"] if mass is not None else []
     written = ", its position" if plan.layout.evicts else ""
@@ -41,16 +42,16 @@ def decode_text(plan: Plan, skeletons: Skeletons, origin: Origin) -> str:
     shapes += f"; summary_{pages.low}, summary_{pages.high} [unit, D]" if pages is not None else ""
     tools = ["chunk_sizes", "lengths_of", "product", "rotated", *([] if per_head else ["unit_of"])]
     text = render(
-        "triton/decode.py.j2", plan, origin, parts=_parts(variants, mass, pages), tables=_TABLES[plan.layout.scope],
+        "triton/decode.py.j2", plan, origin, parts=_parts(variants, mass, pages, asked), tables=_TABLES[plan.layout.scope],
         tools=(["ALWAYS"] if pages is not None else []) + tools, variants=variants, firsts=firsts, per_head=per_head,
-        positions=plan.layout.evicts, mass=mass, pages=pages, written=written, shapes=shapes,
+        positions=plan.layout.evicts, mass=mass, pages=pages, asked=asked, written=written, shapes=shapes,
     )  # fmt: skip
     return "\n".join(line.rstrip() for line in text.rstrip().split("\n")) + "\n"
 
 
-def _variants(mass: MassOf | None, pages: PagesOf | None) -> list[Variant]:
+def _variants(tells: bool, pages: PagesOf | None) -> list[Variant]:
     found = [Variant("attend_rows", "rows", False, "Attention of the newest query over every row held.")]
-    if mass is not None:
+    if tells:
         found.append(Variant("attend_rows_and_tell", "rows", True, "Attention over every row held; logits [row, H * G, token] are kept."))
     if pages is not None:
         doc = "Attention over the pages listed in pages [row, head, n] (indexes into the row's table); len counts their tokens."
@@ -58,8 +59,9 @@ def _variants(mass: MassOf | None, pages: PagesOf | None) -> list[Variant]:
     return found
 
 
-def _parts(variants: list[Variant], mass: MassOf | None, pages: PagesOf | None) -> str:
+def _parts(variants: list[Variant], mass: MassOf | None, pages: PagesOf | None, asked: KeepOf | None) -> str:
     names = ["write_rows", *(variant.name for variant in variants), "merge_chunks"]
     names += ["add_mass"] if mass is not None else []
     names += ["bound_pages"] if pages is not None else []
+    names += ["ask_newest"] if asked is not None else []
     return ", ".join(names)

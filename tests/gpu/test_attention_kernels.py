@@ -72,21 +72,6 @@ def test_attention_equals_plain_attention_over_ragged_rows(heads, group, dim, dt
         assert torch.allclose(row_lse[row].double() / 1.4426950408889634, scores.logsumexp(-1).flatten(), atol=2e-2 if dtype != torch.float32 else 1e-4)
 
 
-@pytest.mark.parametrize("pages", [1, 17, 2049])
-def test_ranking_takes_the_best_pages_and_the_lower_of_equal_ones(pages):
-    from sparsec_runtime.gpu.kernels.choose import best_pages
-
-    torch.manual_seed(pages)
-    rows, heads, count = 3, 2, min(pages, 9)
-    worth = torch.randint(-3, 4, (rows, heads, pages), device="cuda").float()
-    held = torch.full((rows,), pages * PAGE - 3, dtype=torch.int32, device="cuda")
-    chosen = torch.full((rows, heads, count), -1, dtype=torch.int32, device="cuda")
-    counts = torch.full((rows,), count, dtype=torch.int32, device="cuda")
-    best_pages[(rows, heads)](worth, held, counts, chosen, pages, count, H=heads, PAGE=PAGE, BLOCK=1 << (pages - 1).bit_length() if pages > 1 else 1)
-    order = worth.sort(dim=-1, descending=True, stable=True).indices[..., :count].sort(-1).values
-    assert torch.equal(chosen.long(), order)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 def test_the_first_rows_are_asked_by_their_own_query(dtype):
     kernels = generated("streamingllm")

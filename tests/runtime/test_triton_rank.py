@@ -13,6 +13,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
 from ranking import best_by_torch, scores
 from sparsec_runtime.gpu.ranking import LARGEST, part_of, rank_best
+from test_triton_interpreter import ids_with
 
 WHOLE, IN_PARTS = 64, 16  # entries of a part, of lines of 64
 HELD = (0, 1, 15, 16, 17, 40, 64, 64)
@@ -76,3 +77,11 @@ def test_a_line_is_ranked_whole_or_in_parts_that_hand_on_what_fits_a_block_where
 
 def test_short_lines_are_ranked_in_one_launch_and_long_ones_of_few_best_in_two():
     assert part_of(2048, 128) == 2048 and part_of(8210, 132) < 8210
+
+
+@pytest.mark.parametrize(("method", "where"), [("quest", "ranking"), ("h2o", "evict")])
+def test_decode_that_ranks_in_parts_gives_the_ids_of_the_eager_path(method, where, monkeypatch):
+    parts = []
+    monkeypatch.setattr(f"sparsec_runtime.gpu.{where}.part_of", lambda entries, best: parts.append(entries) or 8)
+    assert ids_with(method, kernels=True)[0] == ids_with(method, kernels=False)[0]
+    assert max(parts) > 8

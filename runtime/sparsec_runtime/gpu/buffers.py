@@ -57,8 +57,11 @@ class DecodeBuffers:
         self.part = torch.empty((items, shape.group, shape.head_dim), dtype=torch.float32, device=device)
         self.part_lse = torch.empty((items, shape.group), dtype=torch.float32, device=device)
         self.row_lse = torch.empty((rows, shape.q_heads), dtype=torch.float32, device=device)
-        if plan.mass is not None:
+        asks = plan.keep is not None and plan.keep.asked is not None
+        if plan.mass is not None or asks:
             self.logits = torch.empty((rows, shape.q_heads, self.pages * storage.page_size), dtype=torch.float32, device=device)
+        if asks:  # what the newest query gives each row of each layer
+            self.asked = torch.empty((storage.layers, rows, self.pages * storage.page_size), dtype=torch.float32, device=device)
 
     def _items(self, tokens: int, chunk: int, pool_tokens: int, storage: Storage) -> int:
         """Work items of attention at most (kernels/tools.py, chunk_sizes): 16 of a short row, half chunks of the others; the pool bounds all rows."""

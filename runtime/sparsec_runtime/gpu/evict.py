@@ -10,19 +10,20 @@ from ..decode_plan import Keep
 from ..layout import PARTS
 from ..sequence import Sequence
 from ..storage import Storage
+from .buffers import DecodeBuffers
 from .kernels.evict import move_rows, rows_at_the_ends, rows_that_stay
 from .kernels.turn import turn_rows
+from .ranking import part_of, pow2, rank_best, rank_pairs, room_for_pairs, warps_of
 
-LARGEST = 1 << 15  # rows of one ranking
 
-
-def evicts_on_device(storage: Storage, keep: Keep | None, tokens: int) -> bool:
+def evicts_on_device(storage: Storage, keep: Keep | None) -> bool:
     """Whether the kernels below do the method's evictions; else the generated hooks do, in torch."""
-    return keep is not None and storage.layout.scope == "shared" and (keep.state is None or tokens <= LARGEST)
+    return keep is not None and storage.layout.scope == "shared"
 
 
-def evict_rows(storage: Storage, keep: Keep, table: Tensor, sequences: list[Sequence], kept: list[int]) -> None:
-    """Rows of every layer and head, the step's new ones counted, become the `kept` that the rule names. table [row, 1, index] as the step used it."""
+def evict_rows(storage: Storage, keep: Keep, buffers: DecodeBuffers, sequences: list[Sequence], kept: list[int]) -> None:
+    """Rows of every layer and head, the step's new ones counted, become the `kept` that the rule names. buffers: as the step left them."""
+    table = buffers.table
     held = [int(sequence.rows[0, 0]) + 1 for sequence in sequences]
     numbers = [held, kept, [keep.first(s.params) for s in sequences], [keep.newest(s.params) for s in sequences]]
     sent = torch.from_numpy(np.array(numbers, dtype=np.int32))
@@ -30,17 +31,14 @@ def evict_rows(storage: Storage, keep: Keep, table: Tensor, sequences: list[Sequ
     places = len(sequences) * storage.heads
     source = torch.empty((storage.layers, places, max(kept)), dtype=torch.int32, device=table.device)
     grid = (places, storage.layers)
-    if keep.state is None:
+    if keep.asked is not None:
+        _rank_by_newest(buffers.asked[:, : len(sequences)], (held_at, kept_at, first, newest), source)
+    elif keep.state is None:
         rows_at_the_ends[(places, storage.layers, -(-max(kept) // 1024))](
             held_at, kept_at, first, source, source.stride(0), source.stride(1), H=storage.heads, TILE=1024
         )
     else:
-        state = storage.token_states[keep.state][1].data
-        block = 1 << (max(held) - 1).bit_length()
-        rows_that_stay[grid](
-            state, table, held_at, kept_at, first, newest, source, state.stride(0), table.stride(0), source.stride(0), source.stride(1),
-            H=storage.heads, PAGE=storage.page_size, BLOCK=block, num_warps=max(4, min(16, block // 512)),
-        )  # fmt: skip
+        _rank_rows(storage, storage.token_states[keep.state][1].data, table, (held_at, kept_at, first, newest), max(held), source)
     for data in _moving(storage):
         width = data[0, 0, 0].numel()
         move_rows[grid](
@@ -48,6 +46,30 @@ def evict_rows(storage: Storage, keep: Keep, table: Tensor, sequences: list[Sequ
             H=storage.heads, PAGE=storage.page_size, WIDTH=width, PADDED=1 << (width - 1).bit_length(), TILE=64 if table.is_cuda else 16,
             num_warps=4,
         )  # fmt: skip
+
+
+def _rank_rows(storage: Storage, state: Tensor, table: Tensor, counts: tuple[Tensor, ...], held: int, source: Tensor) -> None:
+    """source [layer, place, n] from the rows of the largest state; counts: rows held, that stay, first and newest, each [row]."""
+    layers, places, best = source.shape
+    part = part_of(held, best)
+    in_parts = part < held
+    keys, rows = room_for_pairs(layers * places, held, part, best, source.device) if in_parts else (source, source)
+    slots = rows.shape[2]
+    rows_that_stay[(places, layers, rows.shape[1] if in_parts else 1)](
+        state, table, *counts, keys, rows, state.stride(0), table.stride(0), slots,
+        H=storage.heads, PAGE=storage.page_size, BLOCK=part, IN_PARTS=in_parts, PADDED=pow2(slots), num_warps=warps_of(part),
+    )  # fmt: skip
+    if in_parts:
+        rank_pairs((keys, rows), counts[1], source, storage.heads)
+
+
+def _rank_by_newest(asked: Tensor, counts: tuple[Tensor, ...], source: Tensor) -> None:
+    """source [layer, place, n], alike for all heads, from the rows that the newest query gives most: asked [layer, row, token]."""
+    layers, rows, tokens = asked.shape
+    held, kept, first, newest = (count.repeat(layers) for count in counts)
+    best = torch.empty((layers * rows, 1, source.shape[2]), dtype=torch.int32, device=source.device)
+    rank_best(asked.reshape(layers * rows, 1, tokens), held, kept, best, ends=(first, newest))
+    source.copy_(best.view(layers, rows, 1, -1).expand(-1, -1, source.shape[1] // rows, -1).flatten(1, 2))
 
 
 def _moving(storage: Storage) -> list[Tensor]:

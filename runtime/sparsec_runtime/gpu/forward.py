@@ -19,17 +19,23 @@ from ..models.loading import LoadedModel
 from ..storage import Storage
 from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, FIRST_ROWS, NEWEST_PAGES, POSITION, DecodeBuffers
 from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
-from .kernels.choose import best_pages
 from .kernels.project import project, project_gated
+from .ranking import rank_best
 from .tuning import ProjectionTiles, Tuning
 from .weights import LayerWeights
 
-LARGEST = 1 << 14  # pages of one ranking: two counts of them share a word
 LOG2_E = 1.0 / math.log(2.0)
 
 
 def _pow2(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
+
+
+@dataclass(frozen=True, slots=True)
+class StepKind:
+    """What a step does besides its layers; a graph is captured for each. asks: an eviction that follows ranks rows by the newest query's probs."""
+
+    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +57,7 @@ class DecodeForward:
         """Launch options of a kernel that may be set up before the last one is done."""
         return {"CHAINED": True, "launch_pdl": True} if self.tuning.chained else {}
 
-    def __call__(self, buffers: DecodeBuffers) -> Tensor:
+    def __call__(self, buffers: DecodeBuffers, kind: StepKind) -> Tensor:
         """Logits [row, vocab] in the model's dtype; buffers.ids becomes the greedy ids."""
         shape = self.model.shape
         decoder = self.model.module.model
@@ -63,20 +69,20 @@ class DecodeForward:
         )  # fmt: skip
         delta = None
         for layer in range(shape.layers):
-            delta = self._layer(layer, delta, buffers)
+            delta = self._layer(layer, delta, buffers, kind)
         self._norm(buffers, delta, decoder.norm.weight)
         logits = F.linear(buffers.normed, self.model.module.lm_head.weight)
         self._greedy(logits, buffers)
         return logits
 
-    def _layer(self, layer: int, delta: Tensor | None, buffers: DecodeBuffers) -> Tensor:
+    def _layer(self, layer: int, delta: Tensor | None, buffers: DecodeBuffers, kind: StepKind) -> Tensor:
         """delta: what the last layer's MLP adds to the residual, or None before the first; returns this one's."""
         w = self.weights[layer]
         self._norm(buffers, delta, w.before_attention)
         self._write(layer, self._project(buffers.normed, w.qkv, w.qkv_bias), buffers)
         if self.chooses[layer]:
             self._choose(layer, buffers)
-        self._attend(layer, buffers)
+        self._attend(layer, buffers, kind)
         self._norm(buffers, self._project_to_residual(buffers.attended.flatten(1), w.out, w.out_bias), w.before_mlp)
         self._gate(buffers, w.gate_up)
         return self._project_to_residual(buffers.active, w.down, None)
@@ -155,15 +161,10 @@ class DecodeForward:
             worth_row=buffers.pages, **table_strides, ROWS=buffers.rows, EP=max(16, _pow2(buffers.rows)), **self._heads(), PAGE=storage.page_size,
             TILE=size.tile, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
         )  # fmt: skip
-        width = _pow2(buffers.pages)
-        assert width <= LARGEST, f"{buffers.pages} pages of one request are ranked at once; at most {LARGEST}"
-        best_pages[(buffers.rows, shape.kv_heads)](
-            buffers.worth, held, buffers.header[CHOSEN_PAGES], buffers.chosen, buffers.pages, buffers.chosen.shape[2],
-            H=shape.kv_heads, PAGE=storage.page_size, BLOCK=width, num_warps=max(4, min(32, width // self.tuning.ranked_each)), **self.chain,
-        )  # fmt: skip
+        rank_best(buffers.worth, held, buffers.header[CHOSEN_PAGES], buffers.chosen, unit=storage.page_size, options=self.chain)
 
-    def _attend(self, layer: int, buffers: DecodeBuffers) -> None:
-        """Attention over what the layer reads, in chunks, and their merge; then the mass that a hook asks for."""
+    def _attend(self, layer: int, buffers: DecodeBuffers, kind: StepKind) -> None:
+        """Attention over what the layer reads, in chunks, and their merge; then what a hook asks of the newest query's probs."""
         storage, shape, tuning = self.storage, self.model.shape, self.tuning
         table, table_strides = self._table(layer, buffers)
         held, options = buffers.held_of(layer), dict(table_strides)
@@ -172,7 +173,7 @@ class DecodeForward:
         if self.chooses[layer]:
             kernel, size, held = self.kernels.attend_pages, tuning.picked, buffers.header[CHOSEN_TOKENS]
             options |= {"pages_ptr": buffers.chosen, "pages_row": buffers.chosen.stride(0), "pages_head": buffers.chosen.stride(1)}
-        elif mass is not None:
+        elif mass is not None or kind.asks:
             kernel, size = self.kernels.attend_rows_and_tell, tuning.weighing
             options |= {"logits_ptr": buffers.logits, "logits_row": buffers.logits.shape[2]}
         firsts = {"first_ptr": buffers.header[FIRST_ROWS]} if self.ranked else {}
@@ -193,6 +194,11 @@ class DecodeForward:
             self.kernels.add_mass[(8 * tuning.multiprocessors,)](
                 buffers.logits, buffers.row_lse, table, held, self._state(layer), buffers.logits.shape[2], **table_strides,
                 **common, H=shape.kv_heads, G=shape.group, PAGE=storage.page_size, TILE=512, num_warps=4, **self.chain,
+            )  # fmt: skip
+        if kind.asks:
+            self.kernels.ask_newest[(4 * tuning.multiprocessors,)](
+                buffers.logits, buffers.row_lse, held, buffers.asked[layer], buffers.logits.shape[2], buffers.asked.stride(1),
+                **common, HQ=shape.q_heads, TILE=256, num_warps=4, **self.chain,
             )  # fmt: skip
 
     def _greedy(self, logits: Tensor, buffers: DecodeBuffers) -> None:

@@ -7,7 +7,7 @@ through the generated hooks). No tensor is read on the host unless an eviction i
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from ..step import StepBatch
 from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, FIRST_ROWS, HEADER, NEWEST_PAGES, POSITION, DecodeBuffers
 from .eligible import model_reasons, reasons_against_graph
 from .evict import evict_rows, evicts_on_device, turn_prompt
-from .forward import DecodeForward
+from .forward import DecodeForward, StepKind
 from .tuning import tuning_of
 from .weights import fused_weights
 
@@ -35,12 +35,11 @@ class CannotCapture(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Bucket:
-    """mirror: the device's table on the host; owners: the sequence in each row when it was sent."""
+    """mirror: the device's table on the host; captured: a graph, and the logits that it writes, for each kind of step."""
 
     buffers: DecodeBuffers
     mirror: np.ndarray
-    graph: torch.cuda.CUDAGraph | None = None
-    logits: Tensor | None = None
+    captured: dict[StepKind, tuple[torch.cuda.CUDAGraph, Tensor]] = field(default_factory=dict)
 
 
 class DecodeGraphs:
@@ -72,14 +71,14 @@ class DecodeGraphs:
     def begin_step(self, batch: StepBatch) -> None:
         """Allocates the step's pages, or raises OutOfPages with nothing changed."""
         assert batch.phase == "decode" and self._batch is None, "one decode step at a time"
-        self._sequences = self.manager.reserve_pages(batch, clear=False)
+        self._sequences = self.manager.reserve_pages(batch)
         self._batch = batch
 
     def replay(self, rows: int) -> None:
         """The graph of a bucket again, on whatever its buffers hold: for profiles."""
-        graph = self._buckets[next(size for size in BUCKETS if size >= rows)].graph
-        assert graph is not None, "nothing was captured"
-        graph.replay()
+        captured = self._buckets[next(size for size in BUCKETS if size >= rows)].captured
+        assert captured, "nothing was captured"
+        next(iter(captured.values()))[0].replay()
 
     @torch.no_grad()
     def run(self, ids: Many[int] | None = None) -> tuple[Tensor, Tensor]:
@@ -91,19 +90,15 @@ class DecodeGraphs:
         self._mirror_tables(bucket)
         self._turn_prompts(bucket)
         self._send_counts(bucket, ids)
-        if bucket.graph is not None:
-            bucket.graph.replay()
-        else:
-            bucket.logits = self.forward(bucket.buffers)
-        assert bucket.logits is not None
+        logits = self._launch(bucket, self._kind())
         rows = len(self._sequences)
-        return bucket.buffers.ids[:rows], bucket.logits[:rows]
+        return bucket.buffers.ids[:rows], logits[:rows]
 
     def commit_step(self) -> None:
         """Counts the step's rows; where the host's counts say that rows go, the generated hooks move them."""
         assert self._batch is not None, "no step has begun"
-        after = [self._rows_after(sequence, row) for row, sequence in enumerate(self._sequences)]
-        if any((rows != sequence.rows + 1).any() for rows, sequence in zip(after, self._sequences)):
+        after = self._rows_after_step()
+        if self._evicting(after):
             self._evict(self._batch, self._sequences, after)
             self.bulk_steps += 1
         else:
@@ -120,6 +115,16 @@ class DecodeGraphs:
 
     # ---- what the host tells the device ----------------------------------------------------------
 
+    def _kind(self) -> StepKind:
+        keep = self.manager.DECODE.keep
+        return StepKind(asks=keep is not None and keep.asked is not None and self._evicting(self._rows_after_step()))
+
+    def _evicting(self, after: list[np.ndarray]) -> bool:
+        return any((rows != sequence.rows + 1).any() for rows, sequence in zip(after, self._sequences))
+
+    def _rows_after_step(self) -> list[np.ndarray]:
+        return [self._rows_after(sequence, row) for row, sequence in enumerate(self._sequences)]
+
     def _rows_after(self, sequence: Sequence, row: int) -> np.ndarray:
         """Rows [layer, kv_head] after finish_step."""
         if not self._finishes:
@@ -129,9 +134,9 @@ class DecodeGraphs:
 
     def _evict(self, batch: StepBatch, sequences: list[Sequence], after: list[np.ndarray]) -> None:
         storage, keep = self.manager.storage, self.manager.DECODE.keep
-        if keep is not None and evicts_on_device(storage, keep, max(int(sequence.rows.max()) for sequence in sequences) + 1):
-            table = self._bucket_of(len(sequences)).buffers.table
-            evict_rows(storage, keep, table, sequences, [int(rows[0, 0]) for rows in after])
+        if keep is not None and evicts_on_device(storage, keep):
+            buffers = self._bucket_of(len(sequences)).buffers
+            evict_rows(storage, keep, buffers, sequences, [int(rows[0, 0]) for rows in after])
             _count(sequences, after)
             self.manager.release_step(sequences)  # the pages behind the rows that stay
             return
@@ -203,7 +208,7 @@ class DecodeGraphs:
         wanted = self._choice_tokens()
         bucket = self._buckets.get(size)
         if bucket is None or bucket.buffers.choice < wanted:
-            bucket = self._buckets[size] = self._capture(size, wanted)
+            bucket = self._buckets[size] = self._make_bucket(size, wanted)
         return bucket
 
     def _choice_tokens(self) -> int:
@@ -214,23 +219,37 @@ class DecodeGraphs:
         page = self.manager.storage.page_size
         return max(max(int(s.params[choice.budget]), int(s.params[choice.least]) * page) for s in self._sequences) + page
 
-    def _capture(self, rows: int, choice: int) -> _Bucket:
+    def _make_bucket(self, rows: int, choice: int) -> _Bucket:
         forward = self.forward
         buffers = DecodeBuffers(
             rows, self.tokens, choice, self.manager.storage, self.model.shape, self.manager.DECODE, forward.tuning, self.pool_tokens
         )
-        bucket = _Bucket(buffers, np.zeros(tuple(buffers.table.shape), dtype=np.int32))
+        return _Bucket(buffers, np.zeros(tuple(buffers.table.shape), dtype=np.int32))
+
+    def _launch(self, bucket: _Bucket, kind: StepKind) -> Tensor:
+        """Logits of one step, by the bucket's graph of this kind, which is captured when it is first needed."""
         if self._memory is None:
-            return bucket
+            return self.forward(bucket.buffers, kind)
+        if kind not in bucket.captured:
+            bucket.captured[kind] = self._capture(bucket.buffers, kind)
+        graph, logits = bucket.captured[kind]
+        graph.replay()
+        return logits
+
+    def _capture(self, buffers: DecodeBuffers, kind: StepKind) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        counts, ids = buffers.counts.clone(), buffers.ids.clone()
+        buffers.counts.zero_()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # compiles every kernel, on rows that hold nothing
-            forward(buffers)
+            self.forward(buffers, kind)
         torch.cuda.current_stream().wait_stream(side)
-        bucket.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(bucket.graph, pool=self._memory):
-            bucket.logits = forward(buffers)
-        return bucket
+        buffers.counts.copy_(counts)
+        buffers.ids.copy_(ids)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._memory):
+            logits = self.forward(buffers, kind)
+        return graph, logits
 
 
 def _count(sequences: list[Sequence], after: list[np.ndarray]) -> None:

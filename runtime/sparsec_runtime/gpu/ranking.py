@@ -56,7 +56,7 @@ def rank_best(
         return
     pairs = room_for_pairs(rows * heads, entries, part, out.shape[2], score.device)
     parts, slots = pairs[0].shape[1:]
-    rank_parts[(rows * heads, parts)](*given, *pairs, score.stride(1), **common, SLOTS=slots, PADDED=pow2(slots))
+    rank_parts[(rows * heads, parts)](*given, *pairs, score.stride(1), slots, **common, PADDED=pow2(slots))
     rank_pairs(pairs, count, out, heads, options)
 
 

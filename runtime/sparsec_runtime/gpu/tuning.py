@@ -34,13 +34,12 @@ class ProjectionTiles:
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """whole, picked: attention over all pages of a row, or over those that a method picked; weighing: over all pages where it also writes its
-    logits. bounds: tile and programs of the pages' bounds; ranked_each: pages per warp of their ranking. projections: by (width, depth), up to `max_rows` rows."""
+    logits. bounds: tile and programs of the pages' bounds; projections: by (width, depth), up to `max_rows` rows."""
 
     multiprocessors: int
     whole: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=4, stages=2, programs=4)
     weighing: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=2, stages=2, programs=4)
     bounds: AttentionSizes = AttentionSizes(chunk=0, tile=64, warps=4, stages=1, programs=4)
-    ranked_each: int = 512
     picked: AttentionSizes = AttentionSizes(chunk=512, tile=64, warps=2, stages=3, programs=4)
     chained: bool = False  # measured both faster and slower: off until that is understood
     max_rows: int = 16

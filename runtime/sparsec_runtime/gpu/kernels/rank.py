@@ -71,21 +71,21 @@ def best_and_place(key, count):
 
 
 @triton.jit
-def hand_on(key, entry, count, key_ptr, entry_ptr, SLOTS: tl.constexpr, PADDED: tl.constexpr):
-    """The `count` best of a part as pairs in SLOTS slots, in order; slots that stay empty hold key 0."""
+def hand_on(key, entry, count, key_ptr, entry_ptr, slots, PADDED: tl.constexpr):
+    """The `count` best of a part as pairs in `slots` slots, PADDED at most, in order; slots that stay empty hold key 0."""
     taken, at = best_and_place(key, count)
     tl.store(key_ptr + at, key.to(tl.int32, bitcast=True), taken)
     tl.store(entry_ptr + at, entry, taken)
     slot = tl.arange(0, PADDED)
-    tl.store(key_ptr + slot, 0, (slot >= tl.sum(taken.to(tl.int32))) & (slot < SLOTS))
+    tl.store(key_ptr + slot, 0, (slot >= tl.sum(taken.to(tl.int32))) & (slot < slots))
 
 
 @triton.jit
 def rank_line(
-    score_ptr, len_ptr, count_ptr, first_ptr, newest_ptr, out_ptr, score_line, out_line,
+    score_ptr, len_ptr, count_ptr, first_ptr, newest_ptr, listed_ptr, score_line, listed_line,
     H: tl.constexpr, UNIT: tl.constexpr, ENDS: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
-    """out [line, n]: the count[row] best of the entries of line = row * H + h, one program a line.
+    """listed [line, n]: the count[row] best of the entries of line = row * H + h, one program a line.
 
     A row has ceil(len / UNIT) entries. ENDS: its first[row] and newest[row] ones are always taken; else the last one alone is.
     """
@@ -98,13 +98,13 @@ def rank_line(
     score = tl.load(score_ptr + line * score_line + entry, entry < entries, 0.0)
     first, newest = tl.load(first_ptr + row) if ENDS else 0, tl.load(newest_ptr + row) if ENDS else 1
     taken, at = best_and_place(keys_of(score, entry, entries, first, newest), tl.load(count_ptr + row))
-    tl.store(out_ptr + line * out_line + at, entry, taken)
+    tl.store(listed_ptr + line * listed_line + at, entry, taken)
 
 
 @triton.jit
 def rank_parts(
-    score_ptr, len_ptr, count_ptr, first_ptr, newest_ptr, key_ptr, entry_ptr, score_line,
-    H: tl.constexpr, UNIT: tl.constexpr, ENDS: tl.constexpr, BLOCK: tl.constexpr, SLOTS: tl.constexpr, PADDED: tl.constexpr, CHAINED: tl.constexpr = False,
+    score_ptr, len_ptr, count_ptr, first_ptr, newest_ptr, key_ptr, entry_ptr, score_line, slots,
+    H: tl.constexpr, UNIT: tl.constexpr, ENDS: tl.constexpr, BLOCK: tl.constexpr, PADDED: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """key, entry [line, part, slot]: the count[row] best of BLOCK entries, or all of them. Program (line, part); the rest as rank_line."""
     after_previous(CHAINED)
@@ -116,15 +116,15 @@ def rank_parts(
     score = tl.load(score_ptr + line * score_line + entry, entry < entries, 0.0)
     first, newest = tl.load(first_ptr + row) if ENDS else 0, tl.load(newest_ptr + row) if ENDS else 1
     key = keys_of(score, entry, entries, first, newest)
-    at = (line * tl.num_programs(1) + part) * SLOTS
-    hand_on(key, entry, tl.load(count_ptr + row), key_ptr + at, entry_ptr + at, SLOTS, PADDED)
+    at = (line * tl.num_programs(1) + part) * slots
+    hand_on(key, entry, tl.load(count_ptr + row), key_ptr + at, entry_ptr + at, slots, PADDED)
 
 
 @triton.jit
 def rank_survivors(
-    key_ptr, entry_ptr, count_ptr, out_ptr, slots, rows, out_line, H: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr, CHAINED: tl.constexpr = False
+    key_ptr, entry_ptr, count_ptr, listed_ptr, slots, rows, listed_line, H: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr, CHAINED: tl.constexpr = False
 ):
-    """out [line, n]: the count[row] best of the `slots` pairs of each line, where row = line // H % rows; WHOLE: they fit one block.
+    """listed [line, n]: the count[row] best of the `slots` pairs of each line, where row = line // H % rows; WHOLE: they fit one block.
 
     Where they do not, every bit of the search reads them again, so that no length is too long.
     """
@@ -132,12 +132,12 @@ def rank_survivors(
     let_next(CHAINED)
     line = tl.program_id(0).to(tl.int64)
     count = tl.load(count_ptr + line // H % rows)
-    key_ptr, entry_ptr, out_ptr = key_ptr + line * slots, entry_ptr + line * slots, out_ptr + line * out_line
+    key_ptr, entry_ptr, listed_ptr = key_ptr + line * slots, entry_ptr + line * slots, listed_ptr + line * listed_line
     n = entries_of(BLOCK)
     if WHOLE:
         key = tl.load(key_ptr + n, n < slots, 0).to(tl.uint32, bitcast=True)
         taken, at = best_and_place(key, count)
-        tl.store(out_ptr + at, tl.load(entry_ptr + n, taken, 0), taken)
+        tl.store(listed_ptr + at, tl.load(entry_ptr + n, taken, 0), taken)
     else:
         least, reached, bit = tl.full([], 0, tl.uint32), -1, tl.full([], 1 << 31, tl.uint32)
         while (bit != 0) & (reached != count):
@@ -159,6 +159,6 @@ def rank_survivors(
         for start in range(0, slots, BLOCK):
             key = tl.load(key_ptr + start + n, start + n < slots, 0).to(tl.uint32, bitcast=True)
             taken, at = taken_and_place(key, least, left)
-            tl.store(out_ptr + done + at, tl.load(entry_ptr + start + n, taken, 0), taken)
+            tl.store(listed_ptr + done + at, tl.load(entry_ptr + start + n, taken, 0), taken)
             done += tl.sum(taken.to(tl.int32))
             left -= tl.minimum(left, tl.sum((key == least).to(tl.int32)))
