@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import torch
@@ -11,6 +13,7 @@ from sparsec_runtime.gpu.graphs import DecodeGraphs
 from sparsec_runtime.models.loading import LoadedModel
 from sparsec_runtime.params import Value
 from sparsec_runtime.step import StepBatch
+from torch.autograd import DeviceType
 
 from sparsec.bench.floor import floor_of
 from sparsec.bench.prompts import prefill, random_ids
@@ -20,6 +23,8 @@ from sparsec.bench.workload import Workload
 from sparsec.model_facts import from_shape
 from sparsec.pipeline import Compilation, load_manager
 
+IDLE_STEPS = 8  # consecutive steps between which the device's idle time is taken
+FIRST_KERNEL = "begin_step"  # of every step
 DISCARDED_STEPS = 160  # of the workload before the repetitions: kernels compile, pages settle
 
 
@@ -29,7 +34,7 @@ class Measured:
 
     ms_per_step: median of the repetitions; each: all of them. kv_bytes, state_bytes: of one request at the end of a window.
     host_ms: what the host spends on a step. bulk_steps: steps of a window after which rows were evicted or moved.
-    kernels: of one captured step; profile: (kernel, launches, microseconds in all) of one replay, longest first.
+    idle_ms: of the device between two steps. kernels: of one captured step; profile: (kernel, launches, microseconds in all) of one replay, longest first.
     """
 
     ms_per_step: float
@@ -42,8 +47,17 @@ class Measured:
     peak_bytes: int
     host_ms: float
     bulk_steps: int
+    idle_ms: float
     kernels: int
     profile: tuple[tuple[str, int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """kernels: (name, launches, microseconds in all) of one replay, longest first. idle_ms: of the device, from a step's last kernel to the next one's first."""
+
+    kernels: tuple[tuple[str, int, float], ...]
+    idle_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +73,14 @@ class DecodeBench:
     """A batch of one workload and the graphs that decode it.
 
     prompts: residents whose prompts are computed (None: as work.fill says); the others are made up. new: tokens that each has room for after its
-    prompt (None: a window).
+    prompt (None: a window). contexts: prompt tokens by row, of made-up residents alone (None: work.context, all of them).
     """
 
-    def __init__(self, work: Workload, model: LoadedModel, prompts: int | None = None, new: int | None = None) -> None:
+    def __init__(
+        self, work: Workload, model: LoadedModel, prompts: int | None = None, new: int | None = None, contexts: tuple[int, ...] | None = None
+    ) -> None:
         self.work, self.model = work, model
+        self.contexts = contexts or (work.context,) * work.batch
         self.prompts = (work.batch if work.fill == "prompt" else 0) if prompts is None else prompts
         compilation = Compilation.load(work.method, params=dict(work.params), model=from_shape(model.shape))
         method = load_manager(compilation)
@@ -71,40 +88,41 @@ class DecodeBench:
         self.params = probe.resolve_params(compilation.dynamic_params, prompt_tokens=work.context)
         self.values = {**compilation.static_values, **self.params}
         new = max(new or 0, work.warm_up + work.steps + 1)
-        tokens = tokens_of(probe, pages_of_residents(probe, self.params, work, new))
-        self.manager = manager_with(method, model, tokens, work.batch)
+        tokens = tokens_of(probe, pages_of_residents(probe, self.params, work, new, self.contexts))
+        self.manager = manager_with(method, model, tokens, work.batch, work.chunk)
         rows = tokens[self.manager.storage.row_stream.name]
-        self.graphs = DecodeGraphs(model, self.manager, pool_tokens=rows, tokens=work.context + new)
+        self.graphs = DecodeGraphs(model, self.manager, pool_tokens=rows, tokens=max(self.contexts) + new)
         fill_pools(self.manager)
         shuffle_pages(self.manager)
+        self._first: list[int] = []  # ids of the residents' first step
 
     def measure(self) -> Measured:
         work = self.work
         torch.cuda.reset_peak_memory_stats()
         self._window(min(DISCARDED_STEPS, work.steps), prompts=0)
-        profile = self._profile()
+        profile = self.profile()
         windows = [self._window(work.steps, self.prompts) for _ in range(work.repetitions)]
         each = [window.milliseconds for window in windows]
         middle, last = statistics.median(each), windows[-1]
         floor = floor_of(work, from_shape(self.model.shape)).milliseconds
         return Measured(
             round(middle, 4), tuple(round(value, 4) for value in each), round(work.batch / middle * 1e3, 1), round(floor, 3), round(middle / floor, 3),
-            last.kv, last.state, torch.cuda.max_memory_allocated(), round(last.host, 3), last.bulk, sum(count for _, count, _ in profile), profile,
+            last.kv, last.state, torch.cuda.max_memory_allocated(), round(last.host, 3), last.bulk, profile.idle_ms,
+            sum(count for _, count, _ in profile.kernels), profile.kernels,
         )  # fmt: skip
 
     def _open(self, prompts: int) -> tuple[tuple[int, ...], list[int]]:
         """Handles of the batch right after its prompts, and the ids of the first step [row]; the first `prompts` of them are computed."""
         work, manager = self.work, self.manager
         handles, first = [], []
-        for row in range(work.batch):
-            name, seed = f"row {row}", row
+        for row, context in enumerate(self.contexts):
             if row < prompts:
-                handle = manager.open(name, self.params)
-                logits = prefill(self.model, manager, handle, random_ids(self.model, work.context, seed), work.chunk)
+                handle = manager.open(f"row {row}", self.params)
+                logits = prefill(self.model, manager, handle, random_ids(self.model, context, row), work.chunk)
                 first.append(logits.argmax())
             else:
-                handle = open_after_prompt(manager, name, self.params, work.context)
-                first.append(random_ids(self.model, 1, seed)[0])
+                handle = open_after_prompt(manager, f"row {row}", self.params, context)
+                first.append(random_ids(self.model, 1, row)[0])
             handles.append(handle)
         return tuple(handles), torch.stack(first).tolist()
 
@@ -131,26 +149,55 @@ class DecodeBench:
         self._close(handles)
         return _Window(seconds / steps * 1e3, host / steps * 1e3, held.kv, held.state, graphs.bulk_steps - bulk)
 
-    def _profile(self) -> tuple[tuple[str, int, float], ...]:
-        """One replay at the lengths after the prompt, by kernel."""
+    def profile(self) -> Profile:
+        """Steps at the lengths after the prompt, by the device's own clock."""
         from torch.profiler import ProfilerActivity, profile
 
-        handles, ids = self._open(prompts=0)
-        for step in range(3):
-            self._step(handles, step, ids if step == 0 else None)
-        torch.cuda.synchronize()
-        with profile(activities=[ProfilerActivity.CUDA]) as found:
-            self.graphs.replay(self.work.batch)
+        with self.resident() as handles:
+            self.steps(handles, 3)
             torch.cuda.synchronize()
+            with profile(activities=[ProfilerActivity.CUDA]) as one:
+                self.graphs.replay(self.work.batch)
+                torch.cuda.synchronize()
+            with profile(activities=[ProfilerActivity.CUDA]) as several:
+                self.steps(handles, IDLE_STEPS, first=3)
+                torch.cuda.synchronize()
+        rows = [(row.key[:60], row.count, round(row.self_device_time_total, 1)) for row in one.key_averages()]
+        busy = [(event.name, event.time_range.start, event.time_range.end) for event in several.events() if event.device_type == DeviceType.CUDA]
+        return Profile(tuple(sorted((row for row in rows if row[2] > 0), key=lambda row: -row[2])), round(idle_between(busy, FIRST_KERNEL) / 1e3, 4))
+
+    @contextmanager
+    def resident(self) -> Iterator[tuple[int, ...]]:
+        """Handles of the batch, made up, until the block ends; `steps` decodes them."""
+        handles, self._first = self._open(prompts=0)
+        yield handles
         self._close(handles)
-        rows = [(row.key[:60], row.count, round(row.self_device_time_total, 1)) for row in found.key_averages()]
-        return tuple(sorted((row for row in rows if row[2] > 0), key=lambda row: -row[2]))
+
+    def steps(self, handles: tuple[int, ...], count: int, first: int = 0) -> None:
+        for step in range(first, first + count):
+            self._step(handles, step, self._first if step == 0 else None)
 
     def _step(self, handles: tuple[int, ...], step: int, ids: list[int] | None) -> None:
         graphs = self.graphs
         graphs.begin_step(StepBatch(handles, 1, "decode", True, (step,) * len(handles)))
         graphs.run(ids)
         graphs.commit_step()
+
+
+def idle_between(busy: Sequence[tuple[str, float, float]], first: str) -> float:
+    """Median time between steps in which nothing runs. busy: (name, start, end) of kernels and copies; `first` names the kernel that begins a step.
+
+    Copies that the next step waits for lie between two steps and are not idle.
+    """
+    ordered = sorted(busy, key=lambda event: event[1])
+    begins = [n for n, (name, _, _) in enumerate(ordered) if first in name]
+    gaps = []
+    for begin in begins[1:]:
+        last = begin
+        while last > 0 and "mem" in ordered[last - 1][0].lower():
+            last -= 1
+        gaps.append(sum(max(0.0, after[1] - before[2]) for before, after in zip(ordered[last - 1 : begin], ordered[last : begin + 1])))
+    return statistics.median(gaps) if gaps else 0.0
 
 
 def measure_decode(work: Workload, model: LoadedModel) -> dict[str, object]:

@@ -113,7 +113,7 @@ class PrefillBench:
         probe = probe_of(method, model)
         self.given, self.kv_bytes, self._prompts = compilation.dynamic_params, 0, 0
         params = probe.resolve_params(self.given, prompt_tokens=work.context)
-        self.manager = manager_with(method, model, tokens_of(probe, pages_of_residents(probe, params, work, 2)), 1)
+        self.manager = manager_with(method, model, tokens_of(probe, pages_of_residents(probe, params, work, 2)), 1, work.chunk)
 
     def prompt(self, tokens: int) -> list[Chunk]:
         """Its chunks, timed on the device from the end of the one before."""

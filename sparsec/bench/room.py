@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from sparsec_runtime.cache import CacheManager
@@ -24,11 +25,20 @@ def probe_of(method: type[CacheManager], model: LoadedModel) -> CacheManager:
     return method(model.shape, model.rope, model.dtype, "meta", pool_tokens=1, max_requests=1)
 
 
-def pages_of_residents(probe: CacheManager, params: Mapping[str, Value], work: Workload, new: int) -> dict[str, int]:
-    """Pages of each stream that the batch holds at most: every resident in `new` decode steps, and one of them at its prompt's peak where prompts are computed."""
-    each = resident_pages(probe, params, work.context, new)
-    more = prompt_pages(probe, params, work, each) if work.fill == "prompt" else dict.fromkeys(each, 0)
-    return {name: work.batch * count + more[name] for name, count in each.items()}
+def pages_of_residents(
+    probe: CacheManager, params: Mapping[str, Value], work: Workload, new: int, contexts: tuple[int, ...] | None = None
+) -> dict[str, int]:
+    """Pages of each stream that the batch holds at most: every resident in `new` decode steps, and one of them at its prompt's peak where prompts are computed.
+
+    contexts: prompt tokens by row (None: work.context, all of them).
+    """
+    rows = Counter(contexts or (work.context,) * work.batch)
+    each = {context: resident_pages(probe, params, context, new) for context in rows}
+    pages = {name: sum(count * each[context][name] for context, count in rows.items()) for name in probe.storage.streams}
+    if work.fill == "prompt":
+        more = prompt_pages(probe, params, work, each[max(rows)])
+        pages = {name: count + more[name] for name, count in pages.items()}
+    return pages
 
 
 def prompt_pages(probe: CacheManager, params: Mapping[str, Value], work: Workload, each: Mapping[str, int]) -> dict[str, int]:
@@ -57,5 +67,5 @@ def bytes_of(probe: CacheManager, pages: Mapping[str, int]) -> int:
     return sum(count * streams[name].page_bytes([*streams[name].payload, *streams[name].attached]) for name, count in pages.items())
 
 
-def manager_with(method: type[CacheManager], model: LoadedModel, tokens: Mapping[str, int], batch: int) -> CacheManager:
-    return method(model.shape, model.rope, model.dtype, model.device, pool_tokens=tokens, max_requests=batch)
+def manager_with(method: type[CacheManager], model: LoadedModel, tokens: Mapping[str, int], batch: int, chunk: int) -> CacheManager:
+    return method(model.shape, model.rope, model.dtype, model.device, pool_tokens=tokens, max_requests=batch, chunk=chunk)

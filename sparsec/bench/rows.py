@@ -8,7 +8,7 @@ from pathlib import Path
 
 Row = dict[str, object]
 
-KEY = ("what", "method", "params", "context", "batch", "chunk", "lengths", "reserved_tokens", "config", "fill", "run")
+KEY = ("what", "gate", "method", "params", "context", "batch", "chunk", "lengths", "reserved_tokens", "config", "fill", "run")
 
 
 def key_of(row: Mapping[str, object]) -> tuple[str, ...]:

@@ -26,12 +26,13 @@ def add_parser(subparsers) -> argparse.ArgumentParser:
     _add_decode(kinds.add_parser("decode", help="milliseconds a step with the whole batch resident"))
     _add_prefill(kinds.add_parser("prefill", help="prompt tokens a second, and what chunks take"))
     _add_capacity(kinds.add_parser("capacity", help="the largest batch that fits, and its throughput beside dense"))
+    _add_kernels(kinds.add_parser("kernels", help="the gates of single kernels, as a table"))
     _add_plot(kinds.add_parser("plot", help="draw rows of a file as a PNG"))
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
-    return {"decode": _decode, "prefill": _prefill, "capacity": _capacity, "plot": _plot}[args.what](args)
+    return {"decode": _decode, "prefill": _prefill, "capacity": _capacity, "kernels": _kernels, "plot": _plot}[args.what](args)
 
 
 # ---- arguments -----------------------------------------------------------------------------------
@@ -62,6 +63,14 @@ def _add_capacity(parser: argparse.ArgumentParser) -> None:
     _add_size(parser, context=131072)
     parser.add_argument("--new", type=int, default=2048, help="output tokens that each resident has room for (default 2048)")
     _add_window(parser, repetitions=1)
+    _add_file(parser)
+
+
+def _add_kernels(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", default="", metavar="SUBSTR", help="gates whose name holds this, in any case")
+    parser.add_argument("--minutes", type=float, default=9.0, help="no gate begins after so many minutes (default 9)")
+    parser.add_argument("--config", default=SHAPE, help=f"the shape of random weights (default {SHAPE})")
+    parser.set_defaults(load_format="dummy")
     _add_file(parser)
 
 
@@ -135,6 +144,35 @@ def _capacity(args: argparse.Namespace) -> int:
     mine, dense = rows
     print(f"{mine['tok_s'] / dense['tok_s']:.1f}x the throughput of dense, with {mine['residents'] / dense['residents']:.1f}x its residents")
     return 0
+
+
+def _kernels(args: argparse.Namespace) -> int:
+    """Measures the gates that the run lacks, and prints all that it has."""
+    import time
+
+    from sparsec.bench.gates import markdown, shipped_gates
+    from sparsec.bench.record import Recorder
+
+    begin, recorder, bench, rows = time.monotonic(), Recorder(args.out, args.run_id), None, {}
+    gates = [gate for gate in shipped_gates() if args.only.lower() in gate.name.lower()]
+    for gate in gates:
+        named = gate.named(args.config, args.run_id)
+        found = recorder.find(named)
+        if found is None and time.monotonic() - begin < 60 * args.minutes:
+            if bench is None:
+                bench = _gate_bench(args)
+            found = recorder.measure(named, lambda gate=gate, bench=bench: bench.measure(gate))
+        if found is not None:
+            rows[gate.name] = found
+    print(markdown(gates, rows))
+    return 0
+
+
+def _gate_bench(args: argparse.Namespace):
+    model = _load(args)
+    from sparsec.bench.kernels import GateBench
+
+    return GateBench(model)
 
 
 def _plot(args: argparse.Namespace) -> int:

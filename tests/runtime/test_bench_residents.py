@@ -32,7 +32,7 @@ def made(model, work: Workload, new: int):
     probe = probe_of(method, model)
     params = probe.resolve_params(compilation.dynamic_params, prompt_tokens=work.context)
     pages = pages_of_residents(probe, params, work, new)
-    return manager_with(method, model, tokens_of(probe, pages), work.batch), params, bytes_of(probe, pages)
+    return manager_with(method, model, tokens_of(probe, pages), work.batch, work.chunk), params, bytes_of(probe, pages)
 
 
 @pytest.mark.parametrize(("method", "params"), CASES)
@@ -76,3 +76,17 @@ def test_pools_of_compressed_residents_are_smaller_than_their_prompts(model):
     with_prompt = made(model, Workload("snapkv", {"budget": "100"}, context=1000, batch=4, fill="prompt", chunk=1000), 4)[2]
     assert kept < 0.2 * dense
     assert kept < with_prompt < kept + 0.3 * dense
+
+
+def test_the_bench_decodes_made_up_and_computed_residents_of_different_lengths(model):
+    from sparsec.bench.decode import DecodeBench
+
+    work = Workload("quest", {"budget": "32", "dense": "0"}, context=60, batch=2, fill="prompt", chunk=32, warm_up=1, steps=4)
+    bench = DecodeBench(work, model, prompts=1, contexts=(60, 40))
+    handles, ids = bench._open(prompts=1)
+    assert len(ids) == 2
+    bench._close(handles)
+    with bench.resident() as handles:
+        bench.steps(handles, 2)
+        assert [bench.manager.sequence(handle).length for handle in handles] == [62, 42]
+    assert bench.manager.pages().live == 0

@@ -1,0 +1,123 @@
+"""Measures gates: kernels of a captured step over the real model's layers, whose pools and weights are distinct, by the device's own clock."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+from sparsec_runtime.gpu.evict import evict_rows
+from sparsec_runtime.gpu.ranking import rank_best
+from sparsec_runtime.models.loading import LoadedModel
+from sparsec_runtime.tables import stack
+
+from sparsec.bench.ceiling import ceiling, seconds
+from sparsec.bench.decode import DecodeBench, Profile
+from sparsec.bench.gates import Gate, Measurement
+from sparsec.bench.prefill import measure_prefill
+from sparsec.bench.workload import Workload
+from sparsec.model_facts import from_shape
+
+RANDOM_LENGTHS = 50
+
+
+class GateBench:
+    """One model and one machine; a workload that several gates share is profiled once."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self.model = model
+        self._profiles: dict[str, Profile] = {}
+
+    def measure(self, gate: Gate) -> dict[str, object]:
+        found = getattr(self, f"_{gate.how}")(gate)
+        gc.collect()
+        torch.cuda.empty_cache()
+        return {**gate.judged(found), "ceiling_tb_s": {name: round(rate / 1e12, 3) for name, rate in self.ceiling.items()}}
+
+    @cached_property
+    def ceiling(self) -> dict[str, float]:
+        """Bytes per second, measured before anything else of the run."""
+        found = ceiling(self.model.device)
+        torch.cuda.empty_cache()
+        return found
+
+    # ---- ways to measure, by the name that a gate gives them ------------------------------------
+
+    def _ceiling(self, gate: Gate) -> float:
+        return self._bytes(gate.of) / self._layer_seconds(gate.of) / self.ceiling["best"]
+
+    def _layer(self, gate: Gate) -> float:
+        return self._layer_seconds(gate.of) * 1e6
+
+    def _excess(self, gate: Gate) -> float:
+        return self._layer_seconds(gate.of) / (1.25 * self._bytes(gate.of) / self.ceiling["best"] + 15e-6)
+
+    def _ratio(self, gate: Gate) -> float:
+        return self._layer_seconds(gate.of) / self._layer_seconds(gate.beside)
+
+    def _step(self, gate: Gate) -> float:
+        slow, fast = (DecodeBench(one.work, self.model).measure().ms_per_step for one in (gate.of, gate.beside))
+        return (slow - fast) * 1e3 / self.model.shape.layers
+
+    def _idle(self, gate: Gate) -> float:
+        return self._profile(gate.of).idle_ms
+
+    def _projections(self, gate: Gate) -> float:
+        return from_shape(self.model.shape).read_bytes / (self._layer_seconds(gate.of) * self.model.shape.layers) / 1e12
+
+    def _prefill(self, gate: Gate) -> float:
+        return float(measure_prefill(gate.of.work, self.model)["share"])
+
+    def _chunks(self, gate: Gate) -> float:
+        return float(measure_prefill(gate.of.work, self.model, RANDOM_LENGTHS)["worst_ratio"])
+
+    def _move(self, gate: Gate) -> float:
+        bench = DecodeBench(_short(gate.of.work), self.model)
+        with bench.resident() as handles:
+            bench.steps(handles, 2)
+            sequences = [bench.manager.sequence(handle) for handle in handles]
+            storage, keep = bench.manager.storage, bench.manager.DECODE.keep
+            assert keep is not None, "no kernel evicts for this method"
+            pages = stack([sequence.tables[storage.row_stream.name] for sequence in sequences])
+            table = torch.from_numpy(pages).to(device=self.model.device, dtype=torch.int32)
+            return seconds(lambda: evict_rows(storage, keep, table, sequences, [gate.sizes["kept"]])) * 1e3
+
+    def _rank(self, gate: Gate) -> float:
+        lines, entries, best = (gate.sizes[name] for name in ("lines", "entries", "best"))
+        heads, device = self.model.shape.kv_heads, self.model.device
+        rows = lines // heads
+        score = torch.rand((rows, heads, entries), device=device)
+        held, count = (torch.full((rows,), n, dtype=torch.int32, device=device) for n in (entries, best))
+        out = torch.empty((rows, heads, best), dtype=torch.int32, device=device)
+        rank_best(score, held, count, out)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            rank_best(score, held, count, out)
+        return seconds(graph.replay) * 1e6
+
+    # ---- what they are made of ------------------------------------------------------------------
+
+    def _layer_seconds(self, of: Measurement) -> float:
+        """Of the measurement's kernels in one layer of a step."""
+        found = [row for row in self._profile(of).kernels if row[0].startswith(of.kernels)]
+        assert found, f"{of.work}: no kernel of the step is called {' or '.join(of.kernels)}"
+        return sum(microseconds for _, _, microseconds in found) / self.model.shape.layers * 1e-6
+
+    def _profile(self, of: Measurement) -> Profile:
+        key = f"{of.work} {of.contexts}"
+        if key not in self._profiles:
+            self._profiles[key] = DecodeBench(_short(of.work), self.model, contexts=of.contexts).profile()
+            gc.collect()
+            torch.cuda.empty_cache()
+        return self._profiles[key]
+
+    def _bytes(self, of: Measurement) -> int:
+        """K and V of all rows in one layer, raw."""
+        shape = self.model.shape
+        tokens = sum(of.contexts or (of.work.context,) * of.work.batch)
+        return tokens * 2 * shape.kv_heads * shape.head_dim * self.model.dtype.itemsize
+
+
+def _short(work: Workload) -> Workload:
+    return replace(work, warm_up=8, steps=32)

@@ -1,0 +1,75 @@
+"""Gates of kernels: their definitions, how they are judged, and the arithmetic behind them. Nothing is timed here."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sparsec.bench.ceiling import launch_copy, launch_sums
+from sparsec.bench.gates import gates_of, markdown, shipped_gates, spread_evenly
+from sparsec.cli import main
+from sparsec.dsl.source import load_source
+
+GATES = {gate.name: gate for gate in shipped_gates()}
+
+
+def test_every_gate_names_a_method_that_exists_and_kernels_where_it_needs_them():
+    for gate in GATES.values():
+        for one in (gate.of, gate.beside):
+            if one is not None:
+                load_source(one.work.method)
+                assert one.kernels or gate.how in ("step", "idle", "move", "prefill", "chunks"), gate.name
+        assert (gate.beside is not None) == (gate.how in ("ratio", "step")), gate.name
+        assert bool(gate.sizes) == (gate.how in ("rank", "move")), gate.name
+
+
+def test_rows_of_different_lengths_are_listed():
+    assert GATES["mixed lengths: one row of 128K, 15 of 2K"].of.contexts == (131072,) + (2048,) * 15
+    spread = GATES["mixed lengths: 64 rows log-uniform in 128..32K"].of
+    assert (len(spread.contexts), spread.contexts[0], spread.contexts[-1], spread.work.batch) == (64, 128, 32768, 64)
+    assert spread_evenly(1, 16, 5) == (1, 2, 4, 8, 16)
+
+
+@pytest.mark.parametrize(("how", "measured", "met"), [("ceiling", 0.96, True), ("ceiling", 0.94, False), ("layer", 0.94, True), ("layer", 0.96, False)])
+def test_a_share_must_be_reached_and_a_time_must_not_be_passed(how, measured, met):
+    (gate,) = gates_of(f'[[gate]]\nname = "a"\nhow = "{how}"\ntarget = 0.95\n')
+    assert gate.judged(measured)["met"] is met
+
+
+def test_a_gate_twice_or_measured_in_no_known_way_is_refused():
+    text = '[[gate]]\nname = "a"\nhow = "layer"\ntarget = 1\n'
+    with pytest.raises(AssertionError, match="twice"):
+        gates_of(text + text)
+    with pytest.raises(AssertionError, match="no way"):
+        gates_of(text.replace("layer", "guess"))
+
+
+def test_the_table_of_gates_says_what_was_not_measured():
+    gate = GATES["merge of splits, 8 x 8K"]
+    assert "| <= 3 | 2.5 | yes |" in markdown([gate], {gate.name: gate.judged(2.5)})
+    assert "| <= 3 | - | no graph |" in markdown([gate], {gate.name: {"error": "no graph"}})
+    assert "| <= 3 | - | not measured |" in markdown([gate], {})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_device_gates_are_not_measured(capsys, tmp_path):
+    assert main(["bench", "kernels", "--only", "merge", "--out", str(tmp_path / "rows.jsonl")]) == 3
+    assert "CUDA" in capsys.readouterr().err
+
+
+def test_bandwidth_kernels_move_what_they_say():
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    source = torch.arange(20_000, dtype=torch.int32, device=device)
+    target, sums = torch.zeros_like(source), torch.zeros(3, dtype=torch.int32, device=device)
+    launch_copy(source, target)
+    launch_sums(source, sums)
+    assert torch.equal(source, target)
+    assert sums.tolist() == [int(part.sum()) for part in source.split(8192)]
+
+
+def test_idle_time_between_steps_leaves_out_copies():
+    from sparsec.bench.decode import idle_between
+
+    step = [("begin_step", 0.0, 5.0), ("attend", 6.0, 90.0), ("Memcpy HtoD", 100.0, 103.0)]
+    busy = [(name, start + 110.0 * n, end + 110.0 * n) for n in range(4) for name, start, end in step]
+    assert idle_between(busy, "begin_step") == pytest.approx((100 - 90) + (110 - 103))
+    assert idle_between(busy[:3], "begin_step") == 0.0
