@@ -34,7 +34,7 @@ class Measured:
 
     ms_per_step: median of the repetitions; each: all of them. kv_bytes, state_bytes: of one request at the end of a window.
     host_ms: what the host spends on a step. bulk_steps: steps of a window after which rows were evicted or moved.
-    idle_ms: of the device between two steps. kernels: of one captured step; profile: (kernel, launches, microseconds in all) of one replay, longest first.
+    idle_ms: of the device between two steps. kernels: of one captured step; profile: (kernel, launches, microseconds in all), longest first.
     """
 
     ms_per_step: float

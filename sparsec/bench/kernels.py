@@ -10,7 +10,6 @@ import torch
 from sparsec_runtime.gpu.evict import evict_rows
 from sparsec_runtime.gpu.ranking import rank_best
 from sparsec_runtime.models.loading import LoadedModel
-from sparsec_runtime.tables import stack
 
 from sparsec.bench.ceiling import ceiling, seconds
 from sparsec.bench.decode import DecodeBench, Profile
@@ -79,9 +78,8 @@ class GateBench:
             sequences = [bench.manager.sequence(handle) for handle in handles]
             storage, keep = bench.manager.storage, bench.manager.DECODE.keep
             assert keep is not None, "no kernel evicts for this method"
-            pages = stack([sequence.tables[storage.row_stream.name] for sequence in sequences])
-            table = torch.from_numpy(pages).to(device=self.model.device, dtype=torch.int32)
-            return seconds(lambda: evict_rows(storage, keep, table, sequences, [gate.sizes["kept"]])) * 1e3
+            buffers = bench.graphs.buffers_of(len(handles))
+            return seconds(lambda: evict_rows(storage, keep, buffers, sequences, [gate.sizes["kept"]])) * 1e3
 
     def _rank(self, gate: Gate) -> float:
         lines, entries, best = (gate.sizes[name] for name in ("lines", "entries", "best"))

@@ -93,7 +93,7 @@ def _add_size(parser: argparse.ArgumentParser, context: int) -> None:
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", dest="run_id", metavar="ID", default="unnamed", help="an id that the rows of several commands share")
-    parser.add_argument("--out", type=Path, help="append rows to this file, a line of JSON each; a row that is there under the same --run is not measured again")
+    parser.add_argument("--out", type=Path, help="append rows to this file, a line of JSON each; a row of the same --run is not measured again")
 
 
 # ---- kinds ---------------------------------------------------------------------------------------

@@ -73,3 +73,22 @@ def test_idle_time_between_steps_leaves_out_copies():
     busy = [(name, start + 110.0 * n, end + 110.0 * n) for n in range(4) for name, start, end in step]
     assert idle_between(busy, "begin_step") == pytest.approx((100 - 90) + (110 - 103))
     assert idle_between(busy[:3], "begin_step") == 0.0
+
+
+def test_the_gate_of_moves_evicts_a_resident_in_place():
+    """The pieces of a step that the gate times, on a tiny model."""
+    from sparsec.bench.decode import DecodeBench
+    from sparsec.bench.workload import Workload
+    from sparsec_runtime.gpu.evict import evict_rows
+    from sparsec_runtime.models.loading import load_model
+
+    work = Workload("h2o", {"budget": "1000", "recent": "8"}, context=60, batch=1, warm_up=1, steps=4)
+    bench = DecodeBench(work, load_model("tiny-llama", load_format="dummy", dtype="float32"))
+    storage, keep = bench.manager.storage, bench.manager.DECODE.keep
+    with bench.resident() as handles:
+        bench.steps(handles, 2)
+        sequence = bench.manager.sequence(handles[0])
+        state = storage.token_states[keep.state][1]
+        before = state.data.clone()
+        evict_rows(storage, keep, bench.graphs.buffers_of(1), [sequence], [16])
+        assert not torch.equal(state.data, before)

@@ -12,7 +12,10 @@ from sparsec.bench.table import markdown, replace_between
 from sparsec.bench.workload import Workload
 
 PLAN = read_plan(Path(__file__).parents[2] / "benchmarks" / "rows.toml")
-FACTS = {"gpu": "NVIDIA H200", "versions": {"torch": "2.11.0", "triton": "3.6.0"}, "commit": "abc1234", "command": "/x/benchmarks/run.py a out", "dtype": "torch.bfloat16"}
+FACTS = {
+    "gpu": "NVIDIA H200", "versions": {"torch": "2.11.0", "triton": "3.6.0"}, "commit": "abc1234", "command": "/x/benchmarks/run.py a out",
+    "dtype": "torch.bfloat16",
+}  # fmt: skip
 
 
 def measured(work: Workload, milliseconds: float, run: str = "a") -> dict[str, object]:
@@ -23,7 +26,7 @@ def measured(work: Workload, milliseconds: float, run: str = "a") -> dict[str, o
     }  # fmt: skip
 
 
-def cells(label: str, size: str, text: str) -> list[str]:
+def cells(label: str, size: str, text: str) -> dict[str, str]:
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
     return next(dict(zip(rows[0], row)) for row in rows if row[0] == label and row[2] == size)
 

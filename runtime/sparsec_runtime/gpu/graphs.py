@@ -80,6 +80,10 @@ class DecodeGraphs:
         assert captured, "nothing was captured"
         next(iter(captured.values()))[0].replay()
 
+    def buffers_of(self, rows: int) -> DecodeBuffers:
+        """Those of the bucket that ran so many rows, as its last step left them: for whoever times a piece of a step."""
+        return self._buckets[next(size for size in BUCKETS if size >= rows)].buffers
+
     @torch.no_grad()
     def run(self, ids: Many[int] | None = None) -> tuple[Tensor, Tensor]:
         """Greedy ids [row] (-1 where a logit was no number) and logits [row, vocab], both overwritten by the next step.
