@@ -2,7 +2,8 @@
 
 Order, as in vLLM: logit bias, penalties, (temperature 0: argmax, ties to the lower id), temperature, min-p, top-k, top-p, draw. Reported logprobs
 are the log-softmax of the model's own logits, before any of these. A row's draw is one Philox4x32-10 number keyed by (seed, step) through the
-inverse of its cumulative distribution in id order, so it depends on nothing else: not on batch mates, their order, or earlier draws.
+inverse of its cumulative distribution in id order, so it depends on nothing else: not on batch mates, their order, or earlier draws. Weights are whole
+numbers (draw.py): the kernels of a decode graph (gpu/kernels/sample.py) draw the same ids.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from .draw import first_beyond, fixed_weights, least_weight, scale_of, share_of
 from .philox import uniform
 
 MAX_LOGPROBS = 20
@@ -152,11 +154,11 @@ class Logprobs:
 class SamplingBatch:
     """The parameters of a batch as columns on the device; build it anew only when the batch changes."""
 
-    temperature: Tensor  # [row, 1] fp64, 1 where greedy
+    scale: Tensor  # [row, 1] fp32, log2(e) / temperature
     greedy: Tensor  # [row] bool
     top_k: Tensor  # [row, 1] int64, vocab where off
     top_p: Tensor  # [row, 1] fp64
-    min_p: Tensor  # [row, 1] fp64
+    least: Tensor  # [row, 1] int64, the weight that min_p asks for
     presence: Tensor  # [row, 1] fp32
     frequency: Tensor  # [row, 1] fp32
     repetition: Tensor  # [row, 1] fp32
@@ -174,11 +176,11 @@ class SamplingBatch:
 
         asked = [p.logprobs for p in params if p.logprobs is not None]
         return cls(
-            temperature=column((1.0 if p.greedy else p.temperature for p in params), torch.float64),
+            scale=column(scale_of(p) for p in params),
             greedy=column((p.greedy for p in params), torch.bool)[:, 0],
             top_k=column((min(p.top_k or vocab, vocab) for p in params), torch.int64),
             top_p=column((p.top_p for p in params), torch.float64),
-            min_p=column((p.min_p for p in params), torch.float64),
+            least=column((least_weight(p) for p in params), torch.int64),
             presence=column(p.presence_penalty for p in params),
             frequency=column(p.frequency_penalty for p in params),
             repetition=column(p.repetition_penalty for p in params),
@@ -212,7 +214,7 @@ def sample(
     if not batch.all_greedy:
         assert steps is not None, "rows that are not greedy need their step numbers"
         steps = torch.as_tensor(steps, dtype=torch.int64, device=logits.device)
-        ids = torch.where(batch.greedy, ids, _draw(_distribution(biased, batch), uniform(batch.seeds, steps)))
+        ids = torch.where(batch.greedy, ids, first_beyond(_distribution(biased, batch), uniform(batch.seeds, steps)))
     return ids, None if batch.logprobs is None else logprobs_of(raw, ids, batch.logprobs)
 
 
@@ -245,31 +247,20 @@ def _with_penalties(logits: Tensor, batch: SamplingBatch, history: History | Non
 
 
 def _distribution(logits: Tensor, batch: SamplingBatch) -> Tensor:
-    """Probabilities [row, vocab] fp64, not normalised, after temperature, min-p, top-k and top-p. The maximum is taken off before dividing,
-    so that no temperature overflows."""
-    shifted = (logits - logits.amax(dim=-1, keepdim=True)).double() / batch.temperature
-    weights = shifted.exp()  # the largest is 1
-    weights = weights.masked_fill(weights < batch.min_p, 0.0)
-    return _truncate(weights, batch) if batch.truncated else weights
+    """Weights [row, vocab] int64 after temperature, min-p, top-k and top-p."""
+    weights = fixed_weights(logits, batch.scale)
+    weights = weights.masked_fill(weights < batch.least, 0)
+    return _truncate(logits, weights, batch) if batch.truncated else weights
 
 
-def _truncate(weights: Tensor, batch: SamplingBatch) -> Tensor:
-    """Keeps the top_k largest, then the fewest of these that reach top_p of their sum; ties to the lower id."""
-    ranked, order = weights.sort(dim=-1, descending=True, stable=True)
-    rank = torch.arange(ranked.shape[-1], device=ranked.device)
-    ranked = ranked.masked_fill(rank >= batch.top_k, 0.0)
+def _truncate(logits: Tensor, weights: Tensor, batch: SamplingBatch) -> Tensor:
+    """Keeps the top_k largest logits, then the fewest of these that reach top_p of their sum; ties to the lower id."""
+    order = logits.sort(dim=-1, descending=True, stable=True).indices
+    rank = torch.arange(order.shape[-1], device=order.device)
+    ranked = weights.gather(1, order).masked_fill(rank >= batch.top_k, 0)
     total = ranked.cumsum(dim=-1)
-    before = total - ranked
-    beyond = (before >= batch.top_p * total[:, -1:]) & (batch.top_p < 1) & (rank > 0)
-    return torch.zeros_like(weights).scatter(1, order, ranked.masked_fill(beyond, 0.0))
-
-
-def _draw(weights: Tensor, at: Tensor) -> Tensor:
-    """The id [row] where the cumulative weight in id order first exceeds the fraction `at` [row] of the total."""
-    total = weights.cumsum(dim=-1)
-    last = total[:, -1:]
-    target = torch.minimum(at[:, None] * last, torch.nextafter(last, torch.zeros_like(last)))
-    return torch.searchsorted(total, target, right=True)[:, 0]
+    beyond = (total - ranked >= share_of(total[:, -1:], batch.top_p)) & (batch.top_p < 1)
+    return torch.zeros_like(weights).scatter(1, order, ranked.masked_fill(beyond, 0))
 
 
 def _bincount(ids: Sequence[int], vocab: int) -> Tensor:

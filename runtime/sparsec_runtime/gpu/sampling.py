@@ -1,0 +1,129 @@
+"""The host's side of sampling inside a graph: what each row asks for as tensors of fixed addresses, sent when the batch changes, and the launches.
+
+Logprobs and logit_bias are not sampled here (`in_graph`): such rows are sampled from the graph's logits by ../sampler.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import triton
+from torch import Tensor
+
+from ..draw import least_weight, scale_of
+from ..sampler import SamplingParams
+from .kernels import sample as k
+from .transfer import send
+
+
+@dataclass(frozen=True, slots=True)
+class RowSampling:
+    """How a row samples, and the ids that penalties and its counter rest on."""
+
+    params: SamplingParams = field(default_factory=SamplingParams)
+    prompt: Sequence[int] = ()
+    generated: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSizes:
+    """part: ids of one program; group: ids that have one largest logit; listed: candidates of a row that are found without passing over the vocabulary."""
+
+    part: int = 2048
+    group: int = 256
+    bins: int = 2048
+    listed: int = 4096
+    tile: int = 1024
+
+
+def in_graph(params: SamplingParams) -> bool:
+    """Whether the kernels sample such a row."""
+    return not params.logit_bias and params.logprobs is None
+
+
+class SampleBuffers:
+    """Of one batch bucket: what rows ask for, and scratch. Rows that no one has set are greedy."""
+
+    def __init__(self, rows: int, vocab: int, device: torch.device, sizes: SampleSizes | None = None) -> None:
+        self.rows, self.vocab, self.device = rows, vocab, device
+        self.sizes = sizes or SampleSizes()
+        self.parts, self.groups = -(-vocab // self.sizes.part), -(-vocab // self.sizes.group)
+        self.asked = torch.zeros((k.ASKED, rows), dtype=torch.int64, device=device)
+        self.shares = torch.zeros((k.SHARES, rows), dtype=torch.float64, device=device)
+        self.scales = torch.ones((k.SCALES, rows), dtype=torch.float32, device=device)
+        self.best = torch.empty((rows, self.groups), dtype=torch.float32, device=device)
+        self.best_id = torch.empty((rows, self.groups), dtype=torch.int32, device=device)
+        self.found = torch.empty((k.FOUND, rows), dtype=torch.int64, device=device)
+        self.top = torch.empty(rows, dtype=torch.float32, device=device)
+        self.bins = torch.empty((rows, self.sizes.bins), dtype=torch.int64, device=device)
+        self.list = torch.empty((rows, self.sizes.listed), dtype=torch.int32, device=device)
+        self.weights = torch.empty((rows, self.parts), dtype=torch.int64, device=device)
+        self.nothing = torch.zeros(1, dtype=torch.int32, device=device)
+        self.prompt: Tensor | None = None  # [row, vocab] int8, 1 where the prompt has the id; None until a row has penalties
+        self.count: Tensor | None = None  # [row, vocab] int32, how often the row generated the id
+
+    def set(self, rows: Sequence[RowSampling]) -> None:
+        """What the batch's rows ask for from the next step on; others become greedy."""
+        asked = np.zeros((k.ASKED, self.rows), dtype=np.int64)
+        shares = np.zeros((k.SHARES, self.rows), dtype=np.float64)
+        scales = np.ones((k.SCALES, self.rows), dtype=np.float32)
+        for n, row in enumerate(rows):
+            p = row.params
+            top_k = p.top_k if p.top_k < self.vocab else 0
+            mode = 0 if p.greedy else k.SAMPLED | (k.BY_K if top_k else 0) | (k.BY_P if p.top_p < 1 else 0)
+            asked[:, n] = (mode, top_k, least_weight(p), p.row_seed, len(row.generated))
+            shares[:, n] = (p.top_p, 64.0 if p.top_p == 1 else 1.0 + math.log2(self.vocab / (1.0 - p.top_p)))
+            scales[:, n] = (scale_of(p), p.repetition_penalty, p.frequency_penalty, p.presence_penalty)
+        for target, values in ((self.asked, asked), (self.shares, shares), (self.scales, scales)):
+            send(target, values)
+        if any(row.params.penalised for row in rows):
+            self._count(rows)
+
+    def _count(self, rows: Sequence[RowSampling]) -> None:
+        if self.prompt is None or self.count is None:
+            self.prompt = torch.empty((self.rows, self.vocab), dtype=torch.int8, device=self.device)
+            self.count = torch.empty((self.rows, self.vocab), dtype=torch.int32, device=self.device)
+        self.prompt.zero_()
+        self.count.zero_()
+        for n, row in enumerate(rows):
+            if row.params.penalised:
+                self._mark(self.prompt[n], sorted(set(row.prompt)))
+                self._mark(self.count[n], row.generated)
+
+    def _mark(self, line: Tensor, ids: Sequence[int]) -> None:
+        """line[id] += 1 for each."""
+        if ids:
+            there = torch.empty(len(ids), dtype=torch.int64, device=self.device)
+            send(there, np.asarray(ids, dtype=np.int64))
+            line.scatter_add_(0, there, torch.ones(len(ids), dtype=line.dtype, device=self.device))
+
+    def launch(self, logits: Tensor, ids: Tensor, penalties: bool, chain: Mapping[str, bool]) -> None:
+        """ids [row] int64 of logits [row, vocab]; -1 where a logit is no number. Counts the step, and with penalties the ids."""
+        assert not penalties or self.count is not None, "no row has penalties"
+        rows, vocab, sizes = self.rows, self.vocab, self.sizes
+        every, each = (rows, self.parts), (rows,)
+        prompt, count = (self.prompt, self.count) if penalties else (self.nothing, self.nothing)
+        history = (self.scales, prompt, count)
+        options = {"PENALTIES": penalties, "enable_fp_fusion": False, **chain}
+        part = {"PART": sizes.part, **options}
+        k.largest_of_groups[every](logits, *history, self.best, self.best_id, rows, vocab, self.groups, GROUP=sizes.group, **part)
+        k.begin_draw[each](
+            self.best, self.best_id, self.asked, self.found, self.top, self.bins, ids, rows, self.groups,
+            BLOCK=triton.next_power_of_2(self.groups), BINS=sizes.bins, **chain,
+        )  # fmt: skip
+        k.weigh_bins[every](logits, self.asked, self.shares, *history, self.found, self.top, self.bins, rows, vocab, BINS=sizes.bins, **part)
+        k.choose_bin[each](self.asked, self.shares, self.found, self.bins, rows, BINS=sizes.bins, enable_fp_fusion=False, **chain)
+        k.list_candidates[every](logits, self.asked, *history, self.found, self.top, self.list, rows, vocab, LIST=sizes.listed, **part)
+        k.find_threshold[each](
+            logits, self.asked, self.shares, *history, self.found, self.top, self.list, rows, vocab,
+            TILE=sizes.tile, LIST=sizes.listed, ID_BITS=vocab.bit_length(), **options,
+        )  # fmt: skip
+        k.weigh_parts[every](logits, self.asked, *history, self.found, self.top, self.weights, rows, vocab, self.parts, **part)
+        k.draw[each](
+            logits, self.asked, *history, self.found, self.top, self.weights, ids, rows, vocab, self.parts,
+            BLOCK=triton.next_power_of_2(self.parts), **part,
+        )  # fmt: skip

@@ -1,0 +1,117 @@
+"""The sampling kernels in interpreter mode on small vocabularies: ids equal those of sampler.py, whatever the mix of rows, step after step."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+if torch.cuda.is_available():
+    pytest.skip("tests/gpu runs the compiled kernels", allow_module_level=True)
+os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
+
+from sparsec_runtime.gpu.sampling import RowSampling, SampleBuffers, SampleSizes
+from sparsec_runtime.sampler import SamplingParams, sample
+
+SMALL = SampleSizes(part=64, group=8, listed=32, tile=256)  # more parts than one, more candidates than the list holds
+VOCAB = 150
+
+
+def both(logits, rows, sizes=SMALL, steps=1):
+    """Ids [step, row] of the kernels, and of sampler.py; each step's ids are the next one's history."""
+    buffers = SampleBuffers(len(rows), logits.shape[-1], logits.device, sizes)
+    buffers.set(rows)
+    ids = torch.zeros(len(rows), dtype=torch.int64)
+    histories = [(list(row.prompt), list(row.generated)) for row in rows]
+    found, wanted = [], []
+    for step in range(steps):
+        now = logits.roll(step, dims=-1)
+        buffers.launch(now, ids, penalties=any(row.params.penalised for row in rows), chain={})
+        found.append(ids.tolist())
+        wanted.append(sample(now, [row.params for row in rows], histories, [len(made) for _, made in histories])[0].tolist())
+        for (_, made), token in zip(histories, wanted[-1]):
+            made.append(token)
+    return found, wanted
+
+
+def random(rows, vocab=VOCAB, seed=0, width=3.0):
+    return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * width
+
+
+MIXES = {
+    "greedy": {},
+    "temperature": {"temperature": 0.8},
+    "hot": {"temperature": 1e9},
+    "cold": {"temperature": 1e-320},
+    "top_k": {"temperature": 1.0, "top_k": 7},
+    "top_k of more than there are groups": {"temperature": 1.0, "top_k": 90},
+    "top_k of all": {"temperature": 1.0, "top_k": 5000},
+    "top_k 1": {"temperature": 2.0, "top_k": 1},
+    "top_p": {"temperature": 1.0, "top_p": 0.9},
+    "top_p, flat": {"temperature": 30.0, "top_p": 0.97},
+    "top_p next to nothing": {"temperature": 1.0, "top_p": 1e-12},
+    "top_p next to 1": {"temperature": 1.0, "top_p": 1 - 2**-53},
+    "min_p": {"temperature": 1.0, "min_p": 0.1},
+    "both": {"temperature": 1.3, "top_k": 40, "top_p": 0.8},
+    "all": {"temperature": 1.3, "top_k": 150, "top_p": 0.95, "min_p": 0.01},
+    "repetition": {"temperature": 0.9, "repetition_penalty": 1.3, "top_k": 12},
+    "all penalties": {"temperature": 0.9, "repetition_penalty": 0.7, "frequency_penalty": 0.9, "presence_penalty": -0.6, "top_p": 0.95},
+    "greedy with penalties": {"repetition_penalty": 1.6, "frequency_penalty": 1.5},
+}
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_each_row_gets_the_id_of_the_sampler(name):
+    logits = random(3, seed=len(name))
+    logits[1:] = logits[1:].round()  # many are equal
+    rows = [RowSampling(SamplingParams(seed=31 * n - 40, **MIXES[name]), prompt=[1, 5, 5, 9 + n], generated=[n, 7, 7]) for n in range(3)]
+    found, wanted = both(logits, rows)
+    assert found == wanted
+
+
+def test_a_batch_of_all_kinds_draws_as_the_sampler_does_step_after_step():
+    rows = [RowSampling(SamplingParams(seed=n, **params), prompt=[n], generated=[n] * (n % 3)) for n, params in enumerate(MIXES.values())]
+    found, wanted = both(random(len(rows), seed=5, width=1.0), rows, steps=2)
+    assert found == wanted
+    assert len({tuple(step) for step in found}) == 2, "steps draw anew"
+
+
+def test_a_row_does_not_depend_on_its_mates():
+    logits = random(4, seed=9, width=0.5)
+    mine = RowSampling(SamplingParams(temperature=1.0, top_p=0.9, seed=3))
+    mates = [RowSampling(SamplingParams(seed=n, **MIXES[name])) for n, name in enumerate(("greedy", "both", "top_p, flat"))]
+    alone = both(logits[2:3], [mine], steps=2)[0]
+    crowded = both(logits, [mates[0], mates[1], mine, mates[2]], steps=2)[0]
+    assert [step[2] for step in crowded] == [step[0] for step in alone]
+
+
+def test_sizes_of_parts_lists_and_tiles_change_nothing():
+    logits = random(6, seed=4).round()
+    rows = [RowSampling(SamplingParams(seed=n, **MIXES[name])) for n, name in enumerate(("top_k", "top_p", "top_p, flat", "both", "all", "min_p"))]
+    narrow = both(logits, rows)[0]
+    for sizes in (SampleSizes(part=256, group=256, listed=512, tile=256), SampleSizes(part=128, group=32, listed=1, tile=64)):
+        assert both(logits, rows, sizes)[0] == narrow
+
+
+@pytest.mark.parametrize("params", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 3, "top_p": 0.5}])
+def test_a_logit_that_is_no_number_gives_id_minus_1_and_infinite_ones_are_drawn_by_weight(params):
+    logits = random(4)
+    logits[0, 149] = float("nan")
+    logits[1, :149] = -float("inf")
+    logits[2, [3, 70]] = float("inf")
+    rows = [RowSampling(SamplingParams(seed=n, **params)) for n in range(4)]
+    found, wanted = both(logits, rows)
+    assert found[0][0] == -1 and found[0][1] == 149 and found[0][2] in (3, 70)
+    assert found[0][1:] == wanted[0][1:]
+
+
+def test_one_number_in_seven_is_drawn_where_seven_weigh_the_same():
+    row = RowSampling(SamplingParams(temperature=1.0, top_k=7, seed=11))
+    buffers = SampleBuffers(1, VOCAB, torch.device("cpu"), SMALL)
+    buffers.set([row])
+    ids, drawn = torch.zeros(1, dtype=torch.int64), []
+    for _ in range(40):
+        buffers.launch(torch.zeros(1, VOCAB), ids, penalties=False, chain={})
+        drawn.append(int(ids))
+    assert set(drawn) == set(range(7))
