@@ -14,6 +14,7 @@ EPILOG = """examples:
   sparsec explain my.sparse                                    every derived fact, with the spec line that decides it
   sparsec explain my.sparse --model smollm2-135m --batch 8     bytes held and read, and the best possible gain
   sparsec explain my.sparse --param budget=512 --format json
+  sparsec explain my.sparse --target triton                    which steps are kernels on a CUDA device, and why others are not
   sparsec explain my.sparse --format svg --out graph.svg       the hook graph, drawn
   sparsec explain --table                                      all shipped methods side by side (Markdown)
 
@@ -34,6 +35,7 @@ def add_parser(subparsers) -> argparse.ArgumentParser:
     parser.add_argument("--context", type=_positive, help=f"tokens held in a decode step (default {CONTEXT}, or the model's context if shorter)")
     parser.add_argument("--batch", type=_positive, default=8, help="requests in a decode step (default 8)")
     parser.add_argument("--chunk", type=_positive, help="prefill chunk, for the peak (default: the whole prompt at once)")
+    parser.add_argument("--target", choices=("triton", "torch"), help="also: what becomes of each step on a CUDA device")
     parser.add_argument("--format", choices=("text", "json", "dot", "mermaid", "svg"), default="text")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write to a file")
     return parser
@@ -71,6 +73,7 @@ def _table() -> str:
 
 
 def _explain(args: argparse.Namespace) -> str:
+    from sparsec.codegen.target_report import report_text, target_report
     from sparsec.dsl import tree as t
     from sparsec.graph.build import build_graph
     from sparsec.graph.printer import explain_text
@@ -79,26 +82,28 @@ def _explain(args: argparse.Namespace) -> str:
 
     given = parse_params(args.param)
     model = load_model_facts(args.model) if args.model is not None else None
-    compilation = _compilation(args.method, given, model)
+    compilation = _compilation(args.method, given, model, args.target)
     if args.format in ("dot", "mermaid", "svg"):
         return _drawn(build_graph(compilation.special), args.format)
     context = args.context or (min(CONTEXT, model.context) if model is not None else CONTEXT)
     params = resolve(compilation.checked, given, model.names(), context) if model is not None else {}
     estimate = _estimate(compilation, params, model, context, args) if model is not None else None
+    report = target_report(compilation, model) if args.target is not None else None
     if args.format == "json":
-        return _json(compilation, params, estimate)
+        return _json(compilation, params, estimate, report)
     cites = tuple(item.text for item in compilation.checked.method.of(t.Cite))
-    return explain_text(compilation.facts, compilation.source.path, cites, params, estimate)
+    text = explain_text(compilation.facts, compilation.source.path, cites, params, estimate)
+    return text if report is None else f"{text}\n{report_text(report, args.method)}"
 
 
-def _compilation(method: str, given: dict[str, str], model):
+def _compilation(method: str, given: dict[str, str], model, target: str | None):
     """The compiled front half; a param that the method lacks, or a value out of range, is refused here, before anything is derived."""
     from sparsec.dsl.source import SourceError
     from sparsec.graph.values import refuse_wrong
     from sparsec.pipeline import Compilation
 
     try:
-        compilation = Compilation.load(method, given, model)
+        compilation = Compilation.load(method, given, model, **({} if target is None else {"target": target}))
     except SourceError as error:
         raise CommandError(str(error)) from error
     refuse_wrong(compilation.checked, given, compilation.model)
@@ -122,7 +127,7 @@ def _drawn(graph, form: str) -> str:
     return {"dot": to_dot, "mermaid": to_mermaid, "svg": to_svg}[form](picture(graph))
 
 
-def _json(compilation, params: dict[str, object], estimate) -> str:
+def _json(compilation, params: dict[str, object], estimate, report) -> str:
     from sparsec.graph.build import build_graph
     from sparsec.graph.serial import graph_data
 
@@ -132,4 +137,6 @@ def _json(compilation, params: dict[str, object], estimate) -> str:
         "params": {name: sorted(value) if isinstance(value, frozenset) else value for name, value in params.items()},
         "estimate": None if estimate is None else {**asdict(estimate), "ideal_gain": estimate.traffic.gain},
     }
+    if report is not None:
+        page["target"] = asdict(report)
     return json.dumps(page, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -68,6 +68,12 @@ def reasons_against_cudnn(head_dim: int, dtype: torch.dtype, device: torch.devic
         reasons.append(f"the model lies on {device.type}")
     elif torch.cuda.get_device_capability(device)[0] < 9 or not torch.backends.cudnn.is_available():
         reasons.append("cuDNN attention was measured on devices of compute capability 9 and newer, and this is none")
+    return (*reasons, *shape_reasons(head_dim, dtype))
+
+
+def shape_reasons(head_dim: int, dtype: torch.dtype) -> tuple[str, ...]:
+    """Those of a model, on any device."""
+    reasons = []
     if dtype not in (torch.bfloat16, torch.float16):
         reasons.append(f"cuDNN attention computes in 16 bit; the model's dtype is {str(dtype).removeprefix('torch.')}")
     if head_dim % 8 or head_dim > WIDEST_HEAD:

@@ -1,0 +1,73 @@
+"""What a target makes of a method's steps, and why not more: the section that `explain --target` adds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sparsec.model_facts import ModelFacts
+    from sparsec.pipeline import Compilation
+
+WIDTH = 116
+
+
+@dataclass(frozen=True, slots=True)
+class TargetReport:
+    """kernels: generated ones of the decode step, in their order; eager: why the step has no graph; masked: why chunks of a prompt run in torch;
+    no_library: why cuDNN attends no part of a chunk (None: it depends on the model, and none was given)."""
+
+    target: str
+    kernels: tuple[str, ...]
+    eager: tuple[str, ...]
+    masked: tuple[str, ...]
+    no_library: tuple[str, ...] | None
+
+
+def target_report(compilation: Compilation, model: ModelFacts | None) -> TargetReport:
+    """Of a CUDA device; elsewhere every step runs the torch functions."""
+    from sparsec_runtime.gpu.eligible import reasons_against_graph
+
+    from sparsec.pipeline import load_manager
+
+    method = load_manager(compilation)
+    kernels = tuple(re.findall(r"^def (\w+)\(", compilation.decode or "", re.MULTILINE))
+    return TargetReport(compilation.target, kernels, reasons_against_graph(method), _masked(method), None if model is None else _no_library(model))
+
+
+def _masked(method: type) -> tuple[str, ...]:
+    from sparsec_runtime.gpu.cuts import reasons_against_plain_prefill
+
+    return reasons_against_plain_prefill(method)
+
+
+def _no_library(model: ModelFacts) -> tuple[str, ...]:
+    import torch
+    from sparsec_runtime.gpu.cuts import shape_reasons
+
+    return shape_reasons(model.head_dim, getattr(torch, model.dtype))
+
+
+def report_text(report: TargetReport, method: str) -> str:
+    lines = [f"on a CUDA device, target {report.target}"]
+    if report.eager:
+        lines += _entry("decode step", "torch functions, because", report.eager)
+    else:
+        lines += _entry("decode step", f"one CUDA graph a batch size; generated kernels: {', '.join(report.kernels)}")
+        lines += _entry("", f"read them: sparsec compile {method} --emit decode")
+    if report.masked:
+        lines += _entry("prompt chunks", "in torch, by blocks of queries, because", report.masked)
+    elif report.no_library is None:
+        lines += _entry("prompt chunks", "cuDNN attention in buckets and a Triton kernel for the rest; --model tells whether cuDNN takes its heads")
+    elif report.no_library:
+        lines += _entry("prompt chunks", "a Triton kernel alone, because", report.no_library)
+    else:
+        lines += _entry("prompt chunks", "cuDNN attention in buckets, a Triton kernel for the rest, merged by log-sum-exp")
+    return "\n".join(lines) + "\n"
+
+
+def _entry(name: str, text: str, reasons: tuple[str, ...] = ()) -> list[str]:
+    lines = wrap(text, WIDTH - 16) + [line for reason in reasons for line in wrap(reason, WIDTH - 20, initial_indent="- ", subsequent_indent="  ")]
+    return [f"  {name if n == 0 else '':13} {line}" for n, line in enumerate(lines)]

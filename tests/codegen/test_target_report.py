@@ -1,0 +1,39 @@
+"""`explain --target`: which steps are kernels on a CUDA device, and the spec line of what is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sparsec.codegen.target_report import report_text, target_report
+from sparsec.model_facts import load_model_facts
+from sparsec.pipeline import Compilation
+
+
+def test_a_method_in_a_graph_names_its_kernels() -> None:
+    report = target_report(Compilation.load("h2o"), None)
+    assert report.eager == () and "add_mass" in report.kernels and "write_rows" in report.kernels
+    text = report_text(report, "h2o")
+    assert "add_mass" in text and "sparsec compile h2o --emit decode" in text and "--model tells" in text
+
+
+def test_a_hook_without_a_kernel_is_named_with_its_line(tmp_path) -> None:
+    path = tmp_path / "loud.sparse"
+    path.write_text(
+        'sparse 1\n\nmethod loud "Reads the tokens with the largest keys" {\n  param budget: tokens in 1.. = 64\n\n'
+        "  on build_decode_selection when len > budget {\n    attend recent(8) | top[t](max[c, h](K[t, h, c]), budget)\n  }\n}\n"
+    )
+    report = target_report(Compilation.load(str(path)), None)
+    assert report.kernels == () and len(report.eager) == 1 and report.eager[0].startswith("line 6, on build_decode_selection: ")
+    assert "torch functions, because" in report_text(report, "loud.sparse")
+
+
+def test_the_torch_target_says_that_it_was_asked_for() -> None:
+    report = target_report(Compilation.load("dense", target="torch"), None)
+    assert report.kernels == () and "--target triton" in report.eager[0]
+
+
+def test_prompts_name_what_keeps_cudnn_out() -> None:
+    dense, facts = Compilation.load("dense"), load_model_facts("llama-3.1-8b")
+    assert target_report(dense, facts).no_library == () and target_report(dense, None).no_library is None
+    wide = target_report(dense, replace(facts, head_dim=256, dtype="float32"))
+    assert len(wide.no_library) == 2 and "256 channels" in report_text(wide, "dense")
