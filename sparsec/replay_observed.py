@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import torch
 from torch import Tensor
@@ -73,6 +73,10 @@ class _GuardedView:
     def blocks(self) -> Iterator[QueryBlock]:
         self._check_step()
         return self._view.blocks()
+
+    def mass(self, over_g: Literal["sum", "mean", "max"]) -> Tensor:
+        self._check_step()
+        return self._view.mass(over_g)
 
     def window(self, n: Tensor | int) -> QueryBlock:
         block = self._view.window(n)

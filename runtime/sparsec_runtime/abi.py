@@ -11,7 +11,7 @@ from .params import ParamSpec
 from .summaries import PageView
 from .views import View
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 __all__ = [
     "ABI_VERSION",

@@ -6,7 +6,8 @@ A view reads and decides; it never changes stored rows itself (see resident.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from functools import reduce
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from .resident import Resident
 
 
 When = Tensor | bool | None
+OverGroup = Literal["sum", "mean", "max"]
 
 
 class Recorder(Protocol):
@@ -195,6 +197,19 @@ class View:
         for first, last in blocks_of(self._step.tokens, heads, resident.width):
             yield self._block(first, last)
 
+    def mass(self, over_g: OverGroup) -> Tensor:
+        """What the step's attention gave each row: the sum over its queries of the sum, mean or max over g of probs, [row, kv_head, token] fp32.
+
+        One kernel after a chunk's attention on a GPU that told its log-sum-exp; elsewhere the blocks of queries, in order.
+        """
+        resident = self._resident
+        if resident.lse is not None:
+            from .gpu.prefill import column_mass  # imports Triton, as whoever set lse did
+
+            return column_mass(self.Q, resident.keys(), resident.lse, float(self._facts["scale"]), over_g)
+        parts = (_over_group(block.probs, over_g).sum(1) for block in self.blocks())
+        return reduce(torch.add, parts)
+
     def _block(self, first: int, last: int) -> QueryBlock:
         resident = self._resident
         real = torch.ones((self.batch, last - first), dtype=torch.bool, device=self.device)
@@ -277,3 +292,8 @@ def _where(when: When, value: Tensor, otherwise: Callable[[], Tensor]) -> Tensor
     if when is False:
         return otherwise()
     return torch.where(align(when, value.ndim), value, otherwise())
+
+
+def _over_group(probs: Tensor, word: OverGroup) -> Tensor:
+    """probs [row, query, kv_head, group, token] reduced over the group."""
+    return probs.amax(3) if word == "max" else probs.mean(3) if word == "mean" else probs.sum(3)

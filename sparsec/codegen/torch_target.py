@@ -28,7 +28,7 @@ def _write_step(w: Writer, step: Step) -> None:
             w.assign(step.name, step.value)
             w.known[step.value] = step.name
         case Accumulate():
-            _write_loop(w, step)
+            _write_accumulated(w, step)
         case Skip():
             text = w.value(step.condition)
             w.put(f"if not {text.at(10)}:" if step.condition.host else f"if not {text.at(10)}.any():")
@@ -89,6 +89,31 @@ def _masked(w: Writer, when: Op, axes: tuple[str, ...]) -> Text:
 def _forget(w: Writer) -> None:
     """Rows, zones or states changed: only names that the plan bound keep their values."""
     w.known = {op: name for op, name in w.known.items() if op.name in ("window", "step")}
+
+
+def _write_accumulated(w: Writer, step: Accumulate) -> None:
+    """A mass of the chunk's probs is one call, which the runtime does as the device does it best; anything else is a loop over blocks."""
+    over_g = mass_over_group(step)
+    if over_g is None:
+        _write_loop(w, step)
+    else:
+        w.put(f'{step.name} = view.mass("{over_g}")')
+
+
+def mass_over_group(step: Accumulate) -> str | None:
+    """Which word where the step is the sum over queries of that reduction over g of probs: `sum[i](mean[g](probs[i, h, g, t]))`, `sum[i, g](...)`; or None."""
+    value = step.value
+    if step.fn != "sum" or value.name != "reduce" or len(value.args) != 1 or value.detail[0] != "sum":
+        return None
+    if sorted(map(str, value.detail[1:])) == ["g", "i"] and _is_probs(value.args[0]):
+        return "sum"
+    inner = value.args[0]
+    grouped = inner.name == "reduce" and len(inner.args) == 1 and inner.detail[1:] == ("g",) and inner.detail[0] in ("sum", "mean", "max")
+    return str(inner.detail[0]) if grouped and value.detail[1:] == ("i",) and _is_probs(inner.args[0]) else None
+
+
+def _is_probs(op: Op) -> bool:
+    return op.name == "of_queries" and op.detail == ("probs",) and op.args[0].name == "block"
 
 
 def _write_loop(w: Writer, step: Accumulate) -> None:

@@ -186,3 +186,19 @@ def test_a_manager_attends_plain_chunks_with_kernels_and_masked_ones_in_torch(ki
         outs.append(run(cache, Stream.random(cache, 50, 1), 3, 16))
     assert torch.allclose(*outs, atol=1e-5)
     assert len(calls) == 3 * (4 if kind is CacheManager else 2), "layers times chunks"
+
+
+@pytest.mark.parametrize("over_g", ["sum", "mean", "max"])
+def test_a_hook_is_given_the_mass_of_the_kernel_after_a_plain_chunk_alone(monkeypatch, over_g):
+    calls, real = [], kernels.column_mass
+    monkeypatch.setattr(kernels, "column_mass", lambda *args: (calls.append(1), real(*args))[1])
+    found: dict[bool, list[torch.Tensor]] = {False: [], True: []}
+    for with_kernels, masses in found.items():
+        hook = lambda self, view, masses=masses: masses.append(view.mass(over_g))  # noqa: E731
+        cache = manager(type("Kind", (Selecting,), {"after_prefill_attention": hook, "after_decode_attention": hook}))
+        if with_kernels:
+            cache.chunk_attention = attention_of(2, 2, 8)
+        run(cache, Stream.random(cache, 50, 1), 3, 16)
+    assert len(calls) == 3 * 2, "layers times chunks that are not masked"
+    assert len(found[True]) == 3 * (4 + 3)
+    assert all(torch.allclose(here, there, atol=1e-5) for here, there in zip(*found.values()))

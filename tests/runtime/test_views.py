@@ -71,6 +71,25 @@ def test_probs_of_blocks_are_those_of_plain_attention(monkeypatch):
     assert torch.allclose(found[2][0], plain_probs(stream, 2, [20], list(range(21))), atol=1e-6)
 
 
+@pytest.mark.parametrize("over_g", ["sum", "mean", "max"])
+def test_the_mass_of_a_step_is_that_of_its_blocks_in_order_bit_for_bit(monkeypatch, over_g):
+    monkeypatch.setattr("sparsec_runtime.attention.observe.BLOCK_SCORES", 200)
+    found = []
+
+    def after(self, view):
+        expected = None
+        for block in view.blocks():
+            part = getattr(block.probs, {"max": "amax"}.get(over_g, over_g))(3).sum(1)
+            expected = part if expected is None else expected + part
+        found.append((view.mass(over_g), expected))
+
+    cache = spying(after_prefill_attention=after, after_decode_attention=after)
+    stream = Stream.random(cache, 20, 1)
+    for tokens in (12, 8, 1):
+        forward(cache, [stream], tokens)
+    assert len(found) == 3 * SHAPE.layers and all(torch.equal(mass, expected) for mass, expected in found)
+
+
 def test_probs_are_zero_where_the_query_does_not_attend():
     found = {}
 

@@ -19,8 +19,6 @@ from .kernels.prefill import attend_rows, mass_of_rows, merge_two
 LOG2E = 1.4426950408889634
 MERGED_QUERIES = 32  # of one program of a merge
 
-OverGroup = Literal["sum", "mean", "max"]
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -141,7 +139,7 @@ def _merged(a: Part, b: Part, dtype: torch.dtype) -> Part:
     return Part(out, lse)
 
 
-def column_mass(queries: Tensor, keys: Tensor, lse: Tensor, scale: float, over_g: OverGroup) -> Tensor:
+def column_mass(queries: Tensor, keys: Tensor, lse: Tensor, scale: float, over_g: Literal["sum", "mean", "max"]) -> Tensor:
     """What a chunk's attention gave each row: the sum over its queries of the sum, mean or max over g, [1, kv_head, token] fp32.
 
     queries [1, query, kv_head, group, channel]; keys [1, kv_head, token, channel]; lse [q_head, query], as ChunkAttention returns it.
