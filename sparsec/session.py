@@ -37,6 +37,8 @@ class Result:
     token_ids: tuple[int, ...]
     usage: Usage
     kv_bytes_dense: int
+    device: str
+    eager_because: str  # why decode steps are no CUDA graphs; "" where they are
     pages_free: int
     pages_total: int
 
@@ -56,7 +58,7 @@ def open_engine(
     params: Mapping[str, object] | None = None,
     options: EngineOptions | None = None,
     dtype: str = "auto",
-    device: str = "cpu",
+    device: str = "auto",
 ) -> Engine:
     """Compile `method` (a shipped name or a .sparse file; `params` sets its static params) and start an engine."""
     loaded = load_model(model, dtype=dtype, device=device) if isinstance(model, str) else model
@@ -116,7 +118,7 @@ class Session:
             raise CommandError(f"the request failed: {last.error if last else 'no output'}")
         return Result(
             self.compilation.name, self.model.shape.name, params, text, tuple(tokens), last.usage,
-            self._dense_bytes(len(ids) + len(tokens) - 1), pages.free, pages.total,
+            self._dense_bytes(len(ids) + len(tokens) - 1), self.model.device.type, engine.eager_because, pages.free, pages.total,
         )  # fmt: skip
 
     def _dense_bytes(self, tokens: int) -> int:

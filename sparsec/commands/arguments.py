@@ -27,7 +27,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"built-in name, local Hugging Face directory, .gguf file, or a shape with --load-format dummy (default {DEFAULT_MODEL})",
     )  # fmt: skip
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default cpu)")
+    parser.add_argument("--device", default="auto", help="cpu, cuda or auto (default auto: CUDA where there is a device)")
     parser.add_argument("--load-format", choices=("auto", "dummy"), default="auto", help="dummy: random weights of the shape")
 
 

@@ -15,6 +15,9 @@ def stats_object(result: Result, other: Result | None) -> str:
         "params": {name: _plain(value) for name, value in result.params.items()},
         "prompt_tokens": result.usage.prompt_tokens,
         "new_tokens": result.usage.new_tokens,
+        "device": result.device,
+        "decode_graphs": not result.eager_because,
+        "eager_because": result.eager_because,
         "prefill_tokens_per_s": round(result.prefill_rate, 2),
         "decode_tokens_per_s": round(result.decode_rate, 2),
         "kv_bytes": result.usage.kv_bytes,
@@ -37,6 +40,7 @@ def print_report(result: Result, other: Result | None) -> None:
     print(f"\n{result.method} on {result.model}, {_params(result.params)}")
     print(f"  prefill  {usage.prompt_tokens} tokens at {result.prefill_rate:,.0f} tokens/s")
     print(f"  decode   {usage.new_tokens} tokens at {result.decode_rate:,.1f} tokens/s")
+    print(f"  device   {result.device}{_steps(result)}")
     print(f"  KV held  {_size(usage.kv_bytes)} of dense's {_size(result.kv_bytes_dense)} ({share:.2f}), peak {_size(usage.kv_bytes_peak)}")
     print(f"  state    {_size(usage.state_bytes)}")
     print(f"  evicted  {usage.tokens_evicted:,.0f} tokens per layer and head")
@@ -44,6 +48,13 @@ def print_report(result: Result, other: Result | None) -> None:
     if other is not None:
         print(f"\n{other.method}: {other.text}")
         print(f"  {_agreement(result.token_ids, other.token_ids)}")
+
+
+def _steps(result: Result) -> str:
+    """On a CUDA device: what decode steps were."""
+    if result.device != "cuda":
+        return ""
+    return ", decode in CUDA graphs" if not result.eager_because else f", decode in torch, because {result.eager_because}"
 
 
 def _plain(value: object) -> object:

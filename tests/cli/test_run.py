@@ -12,7 +12,7 @@ METHODS = ("dense", "streamingllm", "h2o", "snapkv", "pyramidkv", "ada_snapkv", 
 DUMMY = ["--model", "tiny-llama", "--load-format", "dummy", "--dtype", "float32", "--ignore-eos"]
 KEYS = {
     "method", "model", "params", "prompt_tokens", "new_tokens", "prefill_tokens_per_s", "decode_tokens_per_s", "kv_bytes", "kv_bytes_peak",
-    "state_bytes", "kv_bytes_dense", "tokens_evicted", "text", "token_ids", "text_dense", "token_ids_dense",
+    "state_bytes", "kv_bytes_dense", "tokens_evicted", "text", "token_ids", "text_dense", "token_ids_dense", "device", "decode_graphs", "eager_because",
 }  # fmt: skip
 
 
@@ -53,6 +53,18 @@ def test_a_budget_in_percent_is_a_share_of_the_prompt(capsys):
 def test_a_wrong_command_line_names_what_is_wrong_and_exits_2(capsys, arguments, message):
     assert main(["run", *arguments, "--prompt", "hi", *DUMMY] if "--prompt-file" not in arguments else ["run", *arguments, *DUMMY]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("device", "message"), [("gpu9", "use cpu, cuda or auto"), ("cuda", "--device cpu")])
+def test_a_device_that_is_not_there_exits_3_and_says_what_to_do(capsys, monkeypatch, device, message):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(["run", "dense", "--prompt", "hi", "--device", device, "--model", "/no/such/model"]) == 3
+    assert message in capsys.readouterr().err
+
+
+def test_a_run_on_a_cpu_says_so_and_why_no_graph_was_used(capsys):
+    stats = run_json(capsys, "dense", "--prompt", "hi", "--max-tokens", "2", "--device", "cpu")
+    assert stats["device"] == "cpu" and stats["decode_graphs"] is False and stats["eager_because"] == "the model lies on cpu"
 
 
 def test_a_model_that_is_not_there_exits_3_and_says_what_to_do(capsys):

@@ -71,9 +71,9 @@ def load_model(
 ) -> LoadedModel:
     """A built-in model (pulled if missing), a local Hugging Face directory, a .gguf file, or with load_format="dummy" any shape with random weights.
 
-    dtype "auto" is the dtype that the config states. Nothing is ever fetched from a hub.
+    dtype "auto" is the dtype that the config states; device "auto" is CUDA where there is one. Nothing is ever fetched from a hub. Raises ModelError.
     """
-    device = torch.device(device)
+    device = _device(device)
     if load_format == "dummy":
         return _load_dummy(str(name_or_path), dtype, device, seed)
     if str(name_or_path) in BUILTINS:
@@ -85,6 +85,18 @@ def load_model(
     if path.suffix == ".gguf":
         return _load_gguf(path, dtype, device)
     return _load_directory(path, str(name_or_path), dtype, device, progress)
+
+
+def _device(device: str | torch.device) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ModelError(f"'{device}' is no device", "use cpu, cuda or auto") from error
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError("there is no CUDA device here, or torch was built without CUDA", "use --device cpu")
+    return found
 
 
 def _load_directory(path: Path, name: str, dtype: DTypeName, device: torch.device, progress: Progress | None) -> LoadedModel:
