@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "runtime")]
 
 import triton  # noqa: E402
-from sparsec_runtime.gpu.kernels import block, draw, evict, project, rank, turn  # noqa: E402
+from sparsec_runtime.gpu.kernels import block, draw, evict, prefill, project, rank, turn  # noqa: E402
 from sparsec_runtime.gpu.ranking import warps_of  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
@@ -25,7 +25,11 @@ SETTINGS = {  # of generated kernels by name: constants that differ, and warps, 
     "write_rows": ({}, 1), "attend_pages": ({"CHUNK": 512, "STAGES": 3}, 2), "attend_rows_and_tell": ({}, 2), "add_mass": ({"TILE": 512}, 4),
 }  # fmt: skip
 INTS = ("table", "len", "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "row_pos", "pos", "key", "entry", "listed")
-FLOATS = ("part", "lse", "logits", "cos", "sin", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq", "score", "top", "total")
+FLOATS = ("part", "lse", "logits", "cos", "sin", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq", "score", "top", "total",
+          "mass", "a_lse", "b_lse")  # fmt: skip
+DISTANCES = ("k_head", "v_head", "a_query", "a_head", "b_query", "b_head")
+PROMPT_TILES = ((128, 64, 3, 8), (128, 64, 4, 8), (128, 128, 2, 8))  # queries, rows, stages, warps
+MASS_TILES = (("mean", 128, 64, 3, 4), ("mean", 128, 128, 2, 8), ("max", 128, 32, 2, 8))
 
 
 def signature(kernel, constants: dict[str, object]) -> dict[str, str]:
@@ -45,7 +49,7 @@ def signature(kernel, constants: dict[str, object]) -> dict[str, str]:
 def report(kernel, constants: dict[str, object], warps: int, label: str = "") -> None:
     constants = {**constants, "CHAINED": False} if "CHAINED" in kernel.arg_names else constants
     # Pointers and the distances between rows are multiples of 16 here, as in a run.
-    attributes = {(n,): [["tt.divisibility", 16]] for n, name in enumerate(kernel.arg_names) if name.endswith("_ptr")}
+    attributes = {(n,): [["tt.divisibility", 16]] for n, name in enumerate(kernel.arg_names) if name.endswith("_ptr") or name in DISTANCES}
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     source = ASTSource(kernel, signature(kernel, constants), places, attributes)
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
@@ -62,7 +66,23 @@ def resources(cubin: bytes) -> str:
     return " ".join(re.findall(r"(?:REG|STACK|LOCAL):\d+", text)[:3])
 
 
+def prompts() -> None:
+    """The kernels of prompt chunks, as gpu/prefill.py sizes them, and sizes beside those."""
+    chunk = {"HEADS": 32, "G": 4, "D": 128, "DP": 128, "STAGES": 2, "EXACT": False}
+    for causal in (False, True):
+        for queries, rows, stages, warps in PROMPT_TILES:
+            label = f"{'causal' if causal else 'open'} {queries} x {rows} stages {stages}"
+            report(prefill.attend_rows, {**chunk, "BM": queries, "BN": rows, "CAUSAL": causal, "STAGES": stages}, warps, label)
+    for channels, padded in ((80, 128), (256, 256)):
+        report(prefill.attend_rows, {**chunk, "D": channels, "DP": padded, "BM": 128, "BN": 64, "CAUSAL": True}, 8, f"causal, {channels} channels")
+    report(prefill.merge_two, {"HEADS": 32, "D": 128, "DP": 128, "BLOCK": 32}, 4)
+    mass = {name: value for name, value in chunk.items() if name != "HEADS"} | {"H": 8}
+    for over_g, rows, queries, stages, warps in MASS_TILES:
+        report(prefill.mass_of_rows, {**mass, "BT": rows, "BQ": queries, "OVER_G": over_g, "STAGES": stages}, warps, f"{over_g} {rows} x {queries} stages {stages}")
+
+
 def main() -> None:
+    prompts()
     for method in shipped_methods():
         load = load_manager(Compilation.load(method)).decode_kernels
         for name, kernel in vars(load()).items() if load is not None else ():
@@ -70,11 +90,11 @@ def main() -> None:
                 constants, warps = SETTINGS.get(name, ({}, 4))
                 report(kernel, {key: value for key, value in (MODEL | constants).items() if key in kernel.arg_names}, warps, method)
     ranked = {"H": 8, "UNIT": 16, "ENDS": False}
-    for size in (1024, 2048, 8192, 16384, 32768):
+    for size in (1024, 2048, 8192, 16384):
         report(rank.rank_line, {**ranked, "BLOCK": size}, warps_of(size), f"{size} entries")
     report(rank.rank_parts, {**ranked, "BLOCK": 1024, "PADDED": 256}, warps_of(1024), "128 of parts of 1024")
     report(rank.rank_parts, {**ranked, "BLOCK": 16384, "PADDED": 4096}, warps_of(16384), "4096 of parts of 16384")
-    for size, whole in ((2048, True), (32768, True), (32768, False)):
+    for size, whole in ((2048, True), (16384, True), (16384, False)):
         report(rank.rank_survivors, {"H": 8, "BLOCK": size, "WHOLE": whole}, warps_of(size), f"{size} pairs{'' if whole else ' at a time'}")
     heads = {"HQ": 32, "HP": 32, "TILE": 256}
     report(draw.sum_candidates, {**heads, "PART": 1024}, 8)

@@ -15,7 +15,7 @@ from test_decode_graphs import generate, on_cuda
 from sparsec.model_facts import from_shape
 from sparsec.pipeline import Compilation, load_manager
 
-TOLERANCE = {torch.bfloat16: 8e-3, torch.float16: 1.5e-3, torch.float32: 2e-6}
+TOLERANCE = {torch.bfloat16: 8e-3, torch.float16: 1.5e-3, torch.float32: 4e-6}
 LSE_TOLERANCE = {torch.bfloat16: 2e-3, torch.float16: 2e-3, torch.float32: 1e-5}
 CHUNK = 512
 LENGTHS = ((1, 0), (100, 0), (129, 1), (512, 0), (300, 1000), (512, 15), (512, 512), (512, 1024 + 512 + 17), (400, 3 * 512), (77, 2048), (512, 9000))
@@ -98,18 +98,20 @@ def test_no_prompt_builds_a_plan_after_warm_up(monkeypatch):
         for start in range(0, length, CHUNK):
             end = min(length, start + CHUNK)
             made(*chunk(end - start, end, 2, 4, 64, torch.bfloat16), 0.125)
-    assert len(asked) - before > 500 and set(asked) == built
+    assert len(asked) - before > 300 and set(asked) == built
 
 
 @pytest.mark.parametrize("method", SMALL)
 def test_prompts_of_whole_models_give_the_ids_of_the_cpu(method, monkeypatch):
-    from sparsec_runtime.gpu.prefill import ChunkAttention
+    from sparsec_runtime.gpu import prefill
 
-    calls, real = [], ChunkAttention.__call__
-    monkeypatch.setattr(ChunkAttention, "__call__", lambda self, *args: (calls.append(1), real(self, *args))[1])
+    calls, masses, attend, mass = [], [], prefill.ChunkAttention.__call__, prefill.column_mass
+    monkeypatch.setattr(prefill.ChunkAttention, "__call__", lambda self, *args: (calls.append(1), attend(self, *args))[1])
+    monkeypatch.setattr(prefill, "column_mass", lambda *args: (masses.append(1), mass(*args))[1])
     model, lengths = tiny_model(), (1, 31, 32, 33, 100, 257)
     here, _ = generate(method, on_cuda(model), new=4, lengths=lengths, graphs=False)
     assert calls, "no chunk was attended by the kernels"
+    assert len(masses) == (len(calls) if method == "h2o" else 0), "every chunk's mass is one kernel"
     assert here == generate(method, model, new=4, lengths=lengths)[0]
 
 

@@ -13,6 +13,7 @@ if torch.cuda.is_available():
 os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
 from caching import Stream, manager, run
+from engines import add, drain, engine, ids_of, prompt
 from sparsec_runtime.abi import CacheManager, Layout
 from sparsec_runtime.gpu import prefill as kernels
 from sparsec_runtime.gpu.cuts import Cuts, reasons_against_cudnn, reasons_against_plain_prefill
@@ -202,3 +203,17 @@ def test_a_hook_is_given_the_mass_of_the_kernel_after_a_plain_chunk_alone(monkey
     assert len(calls) == 3 * 2, "layers times chunks that are not masked"
     assert len(found[True]) == 3 * (4 + 3)
     assert all(torch.allclose(here, there, atol=1e-5) for here, there in zip(*found.values()))
+
+
+@pytest.mark.parametrize("method", ["dense", "h2o", "kivi", "streamingllm"])
+def test_whole_models_give_the_ids_of_the_torch_path(method):
+    found = []
+    for with_kernels in (False, True):
+        made = engine(method)
+        shape = made.model.shape
+        if with_kernels:
+            made.manager.chunk_attention = attention_of(shape.kv_heads, shape.q_heads // shape.kv_heads, shape.head_dim)
+        for n, length in enumerate((1, 33, 70)):
+            add(made, prompt(length, seed=n), 3, name=f"row {n}")
+        found.append({name: ids_of(outputs) for name, outputs in drain(made).items()})
+    assert found[0] == found[1]

@@ -1,0 +1,116 @@
+"""Attention of prompt chunks and the mass that it gives each row, on one GPU: TFLOP/s of useful work (no padding, no masked half), one JSON line each.
+
+    python benchmarks/prefill_attention.py            chunks of 8K over 8K, 32K, 128K and of 2K over 32K: with cuDNN, by our kernel alone, and the mass
+    python benchmarks/prefill_attention.py --tiles    our kernel and the mass by block size, 8K over 32K
+Llama-3.1-8B's heads: 32 query heads, 8 KV heads, 128 channels, bf16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "runtime")]
+
+import torch  # noqa: E402
+from sparsec_runtime.gpu import prefill  # noqa: E402
+from sparsec_runtime.gpu.cuts import Cuts  # noqa: E402
+from sparsec_runtime.gpu.prefill import ChunkAttention, column_mass  # noqa: E402
+from triton.runtime.errors import OutOfResources  # noqa: E402
+
+H, G, D = 8, 4, 128
+SHAPES = ((8192, 8192), (8192, 32768), (8192, 131072), (2048, 32768))
+ATTENTION_TILES = tuple((block, tile, warps, stages) for block in (64, 128) for tile in (32, 64, 128) for warps in (4, 8) for stages in (2, 3, 4))
+MASS_TILES = tuple((block, tile, warps, stages) for block in (64, 128, 256) for tile in (32, 64, 128) for warps in (4, 8) for stages in (2, 3, 4))
+
+
+def timed(run: Callable[[], object], repeats: int = 7) -> float:
+    """Median milliseconds, warm."""
+    run()
+    times = []
+    for _ in range(repeats):
+        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        a.record()
+        run()
+        b.record()
+        b.synchronize()
+        times.append(a.elapsed_time(b))
+    return sorted(times)[repeats // 2]
+
+
+def chunk(queries: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    q = torch.randn(1, queries, H, G, D, device="cuda", dtype=torch.bfloat16)
+    keys = torch.randn(1, H, tokens, D, device="cuda", dtype=torch.bfloat16)
+    return q, keys, torch.randn_like(keys)
+
+
+def useful(queries: int, tokens: int) -> float:
+    """FLOPs of both products over the pairs that are seen."""
+    return 4.0 * H * G * D * (queries * (tokens - queries) + queries * (queries + 1) / 2)
+
+
+def attention_of(queries: int, cuts: Cuts | None) -> ChunkAttention:
+    made = ChunkAttention(H * G, H, D, torch.bfloat16, torch.device("cuda"), cuts)
+    start = time.perf_counter()
+    made.warm_up()
+    torch.cuda.synchronize()
+    print(json.dumps({"warm_up": queries, "cudnn": cuts is not None, "seconds": round(time.perf_counter() - start, 2)}), flush=True)
+    return made
+
+
+def shapes() -> None:
+    scale = D**-0.5
+    for queries, tokens in SHAPES:
+        q, keys, values = chunk(queries, tokens)
+        split, alone = attention_of(queries, Cuts(queries, 131072)), attention_of(queries, None)
+        (out, lse), (other, _) = split(q, keys, values, scale), alone(q, keys, values, scale)
+        spent = {name: timed(lambda made=made: made(q, keys, values, scale)) for name, made in (("cudnn", split), ("triton", alone))}
+        masses = {over_g: timed(lambda over_g=over_g: column_mass(q, keys, lse, scale, over_g)) for over_g in ("sum", "mean", "max")}
+        print(json.dumps({
+            "queries": queries, "tokens": tokens,
+            "ms": {name: round(ms, 3) for name, ms in spent.items()},
+            "tflops": {name: round(useful(queries, tokens) / ms / 1e9, 1) for name, ms in spent.items()},
+            "mass_ms": {name: round(ms, 3) for name, ms in masses.items()},
+            "mass_of_attention": {name: round(ms / spent["cudnn"], 3) for name, ms in masses.items()},
+            "apart": float((out.float() - other.float()).norm() / other.float().norm()),
+        }), flush=True)  # fmt: skip
+
+
+def tiles(queries: int = 8192, tokens: int = 32768) -> None:
+    scale = D**-0.5
+    q, keys, values = chunk(queries, tokens)
+    alone = ChunkAttention(H * G, H, D, torch.bfloat16, torch.device("cuda"), None)
+    _, lse = alone(q, keys, values, scale)
+    for sizes in ATTENTION_TILES:
+        _one("attention", sizes, "attention_sizes", lambda: alone(q, keys, values, scale), useful(queries, tokens))
+    for over_g in ("mean", "max"):
+        for sizes in MASS_TILES:
+            _one(over_g, sizes, "mass_sizes", lambda over_g=over_g: column_mass(q, keys, lse, scale, over_g), useful(queries, tokens) / 2)
+
+
+def _one(what: str, sizes: tuple[int, int, int, int], name: str, run: Callable[[], object], flops: float) -> None:
+    """One line for these sizes, in the place of those that the runtime has."""
+    real = getattr(prefill, name)
+    setattr(prefill, name, lambda *_: sizes)
+    try:
+        ms = timed(run, 3)
+        print(json.dumps({"kernel": what, "block, tile, warps, stages": sizes, "ms": round(ms, 3), "tflops": round(flops / ms / 1e9, 1)}), flush=True)
+    except OutOfResources as error:
+        print(json.dumps({"kernel": what, "block, tile, warps, stages": sizes, "refused": str(error).split(".")[0]}), flush=True)
+    finally:
+        setattr(prefill, name, real)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tiles", action="store_true")
+    torch.manual_seed(0)
+    (tiles if parser.parse_args().tiles else shapes)()
+
+
+if __name__ == "__main__":
+    main()
