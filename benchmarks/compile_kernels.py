@@ -26,10 +26,10 @@ SETTINGS = {  # of generated kernels by name: constants that differ, and warps, 
 }  # fmt: skip
 INTS = ("table", "len", "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "row_pos", "pos", "key", "entry", "listed")
 FLOATS = ("part", "lse", "logits", "cos", "sin", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq", "score", "top", "total",
-          "mass", "a_lse", "b_lse")  # fmt: skip
+          "mass", "a_lse", "b_lse", "lse2")  # fmt: skip
 DISTANCES = ("k_head", "v_head", "a_query", "a_head", "b_query", "b_head")
 PROMPT_TILES = ((128, 64, 3, 8), (128, 64, 4, 8), (128, 128, 2, 8))  # queries, rows, stages, warps
-MASS_TILES = (("mean", 128, 64, 3, 4), ("mean", 128, 128, 2, 8), ("max", 128, 32, 2, 8))
+MASS_TILES = (("mean", 128, 64, 3, 4), ("mean", 64, 128, 2, 4), ("mean", 128, 128, 2, 8), ("max", 128, 32, 2, 8))
 
 
 def signature(kernel, constants: dict[str, object]) -> dict[str, str]:

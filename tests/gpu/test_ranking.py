@@ -48,7 +48,7 @@ def test_the_best_are_those_of_the_stable_sort(rows, entries, best, kind):
     assert torch.equal(found, best_of(score, held, count, first, newest))
 
 
-@pytest.mark.parametrize("part", [1024, 4096, 8192, 16384, 32768])
+@pytest.mark.parametrize("part", [1024, 4096, 8192, 16384])
 def test_parts_of_any_size_give_the_same_lists(part):
     score = scores("special", (4, 2, 32768), device="cuda")
     held, count, nothing = [32768, 32767, 20000, 3000], [2048, 1, 2048, 2048], [0] * 4
@@ -84,4 +84,4 @@ def test_lists_of_tokens_hold_the_best_of_the_candidates(heads, shares):
         taken = listed[row, a : size - b].long() - a
         assert (listed[row, :size].diff() > 0).all() and listed[row, :a].tolist() == list(range(a)) and listed[row, size - b : size].tolist() == list(range(n - b, n))
         left = torch.ones_like(worth, dtype=torch.bool).index_fill(0, taken, False)
-        assert worth[taken].min() >= worth[left].max() * (1 - 1e-5 * (1 if shares else -worth[left].max().sign())), "up to fp32 rounding nothing better is left"
+        assert worth[taken].min() >= worth[left].max() - 1e-5 * worth[left].max().abs(), "up to fp32 rounding nothing better is left"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .kernels.rank import rank_line, rank_parts, rank_survivors
 
-LARGEST = 1 << 15  # entries of one block: two counts of them share a word
+LARGEST = 1 << 14  # entries of one block: the scan of its counts keeps 8 bytes of each in shared memory, and twice as many do not fit
 LEAST = 1 << 10  # entries of a part
 LAUNCH = 1 << 12  # entries that a program ranks in about the time that a further launch takes
 EACH = 512  # entries per warp
@@ -32,7 +32,7 @@ def part_of(entries: int, best: int) -> int:
         handed = pow2(-(-entries // part) * min(part, best))
         return part + LAUNCH + (handed if handed <= LARGEST else 32 * handed)
 
-    sizes = [size for size in (LEAST << n for n in range(6)) if size < entries]
+    sizes = [size for size in (LEAST << n for n in range(5)) if size < entries]
     return min(sizes + [pow2(entries)] * (entries <= LARGEST), key=cost)
 
 

@@ -54,7 +54,7 @@ def least_of_best(key, count):
 
 @triton.jit
 def taken_and_place(key, least, left):
-    """Which keys are above `least` or among the first `left` that equal it, and the place of each among them; at most 2^15 keys."""
+    """Which keys are above `least` or among the first `left` that equal it, and the place of each among them; at most 2^15 keys, since two counts share a word."""
     above, ties = key > least, key == least
     both = above.to(tl.int32) + (ties.to(tl.int32) << 16)  # two counts in one scan
     of_row = tl.sum(both, 1)
