@@ -146,11 +146,12 @@ def column_mass(queries: Tensor, keys: Tensor, lse: Tensor, scale: float, over_g
     """
     _, asked, heads, group, channels = queries.shape
     q, k = queries[0].flatten(1, 2).contiguous(), _by_rows(keys[0])
+    lse2 = lse if over_g == "max" else lse.unflatten(0, (heads, group)).transpose(1, 2)  # in the order in which the kernel reads it
     mass = torch.empty((1, heads, k.shape[1]), dtype=torch.float32, device=q.device)
     padded, exact = _padded(channels), q.dtype == torch.float32
     block, tile, warps, stages = mass_sizes(padded, exact, group if over_g == "max" else 1)
     mass_of_rows[(-(-k.shape[1] // block), heads)](
-        q, lse, k, mass, k.shape[1], asked, k.stride(0), scale * LOG2E,
+        q, (lse2 * LOG2E).contiguous(), k, mass, k.shape[1], asked, k.stride(0), scale * LOG2E,
         H=heads, G=group, D=channels, DP=padded, BT=block, BQ=tile, OVER_G=over_g, STAGES=stages, EXACT=exact, num_warps=warps,
     )  # fmt: skip
     return mass

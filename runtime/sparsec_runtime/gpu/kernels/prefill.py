@@ -106,57 +106,60 @@ def merge_two(
 
 
 @triton.jit
-def shares(q_ptr, lse_ptr, k, i, head, queries, newest, row, c, scale2,
+def shares(q_ptr, lse2_at, k, i, head, queries, newest, row, c, scale2,
            HEADS: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr):  # fmt: skip
-    """Probabilities [row, query] of the queries i under the query heads `head`, both [BQ]; 0 beyond the last query."""
+    """Probabilities [row, query] of the queries i under the query heads `head`, both [BQ], whose lse2 lie at lse2_at; 0 beyond the last query."""
     here = i < queries
     at = (i * HEADS + head)[:, None].to(tl.int64) * D + c[None, :]
     q = tl.load(q_ptr + at, here[:, None] & (c < D)[None, :], 0.0)
-    lse = tl.load(lse_ptr + head * queries + i, here, float("inf")) * LOG2E
-    p = tl.exp2(product(k, tl.trans(q), EXACT) * scale2 - lse[None, :])
+    lse2 = tl.load(lse2_at, here, float("inf"))
+    p = tl.exp2(product(k, tl.trans(q), EXACT) * scale2 - lse2[None, :])
     if MASKED:
         p = tl.where(row[:, None] <= newest + i[None, :], p, 0.0)
     return p
 
 
 @triton.jit
-def mass_of_tile(q_ptr, lse_ptr, k, start, h, queries, newest, row, c, scale2,
+def mass_of_tile(q_ptr, lse2_at, k, start, first_head, queries, newest, row, c, scale2,
                  HEADS: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BQ: tl.constexpr, OVER_G: tl.constexpr, MASKED: tl.constexpr,
                  EXACT: tl.constexpr):  # fmt: skip
     """What one tile gives the rows [BT]: BQ pairs (query, query head) in that order, or for a maximum BQ queries under all heads of the group."""
-    n = tl.arange(0, BQ)
+    n = start + tl.arange(0, BQ)
     if OVER_G == "max":
-        best = shares(q_ptr, lse_ptr, k, start + n, h * G + n * 0, queries, newest, row, c, scale2, HEADS, D, MASKED, EXACT)
+        best = shares(q_ptr, lse2_at + n, k, n, first_head, queries, newest, row, c, scale2, HEADS, D, MASKED, EXACT)
         for g in tl.static_range(1, G):
-            p = shares(q_ptr, lse_ptr, k, start + n, h * G + g + n * 0, queries, newest, row, c, scale2, HEADS, D, MASKED, EXACT)
+            p = shares(q_ptr, lse2_at + g * queries + n, k, n, first_head + g, queries, newest, row, c, scale2, HEADS, D, MASKED, EXACT)
             best = tl.maximum(best, p)
         return tl.sum(best, 1)
     else:
-        pair = start + n
-        p = shares(q_ptr, lse_ptr, k, pair // G, h * G + pair % G, queries, newest, row, c, scale2, HEADS, D, MASKED, EXACT)
+        p = shares(q_ptr, lse2_at + n, k, n // G, first_head + n % G, queries, newest, row, c, scale2, HEADS, D, MASKED, EXACT)
         return tl.sum(p, 1)
 
 
 @triton.jit(do_not_specialize=["tokens", "queries"])
 def mass_of_rows(
-    q_ptr, lse_ptr, k_ptr, mass_ptr, tokens, queries, k_head, scale2,
+    q_ptr, lse2_ptr, k_ptr, mass_ptr, tokens, queries, k_head, scale2,
     H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BT: tl.constexpr, BQ: tl.constexpr,
     OVER_G: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Program (block of BT rows, KV head): mass [kv_head, token] = sum over the queries, in order, of the sum, mean or max over g of the probabilities."""
+    """Program (block of BT rows, KV head): mass [kv_head, token] = sum over the queries, in order, of the sum, mean or max over g of the probabilities.
+
+    lse2 is in base 2, in the order of the tiles: [kv_head, query, group], and for a maximum [kv_head, group, query].
+    """
     h = tl.program_id(1)
     EACH: tl.constexpr = 1 if OVER_G == "max" else G  # entries of a query in a tile
     row, c = tl.program_id(0) * BT + tl.arange(0, BT), tl.arange(0, DP)
     k = rows_at(k_ptr + h.to(tl.int64) * k_head, row, tokens, c, D, DP, True)
+    lse2_at = lse2_ptr + h * G * queries
     newest = tokens - queries  # that the first query sees
     begin = tl.maximum(tl.program_id(0) * BT - newest, 0) * EACH // BQ * BQ
     whole = (tl.maximum(tl.program_id(0) * BT + BT - 1 - newest, 0) * EACH + BQ - 1) // BQ * BQ  # from here on every query sees all rows
     end = queries * EACH
     mass = tl.zeros([BT], tl.float32)
     for start in tl.range(begin, tl.minimum(whole, end), BQ, num_stages=1):
-        mass += mass_of_tile(q_ptr, lse_ptr, k, start, h, queries, newest, row, c, scale2, H * G, G, D, BQ, OVER_G, True, EXACT)
+        mass += mass_of_tile(q_ptr, lse2_at, k, start, h * G, queries, newest, row, c, scale2, H * G, G, D, BQ, OVER_G, True, EXACT)
     for start in tl.range(whole, end, BQ, num_stages=STAGES):
-        mass += mass_of_tile(q_ptr, lse_ptr, k, start, h, queries, newest, row, c, scale2, H * G, G, D, BQ, OVER_G, False, EXACT)
+        mass += mass_of_tile(q_ptr, lse2_at, k, start, h * G, queries, newest, row, c, scale2, H * G, G, D, BQ, OVER_G, False, EXACT)
     if OVER_G == "mean":
         mass = mass / G
     tl.store(mass_ptr + h * tokens + row, mass, row < tokens)
