@@ -12,7 +12,7 @@ from sparsec.dsl import tree as t
 from sparsec.dsl.parser import parse
 from sparsec.dsl.source import load_source
 from sparsec.pipeline import Compilation
-from sparsec.replay import ReplayRequest, model_facts, replay
+from sparsec.replay import ReplayError, ReplayRequest, model_facts, replay
 from sparsec.replay_torch import run_batch
 from sparsec.trace import Trace
 from sparsec_runtime.rope import Rope
@@ -58,6 +58,13 @@ def test_every_choice_of_a_method_agrees_with_the_interpreter(method: str, param
     data = tensors(PROMPT + NEW, seed=2)
     call = dict(prompt_len=PROMPT, chunk=17, **data, **arguments(method, **{param: value}))
     assert_same(replay(method, target="torch", **call), replay(method, target="reference", **call))
+
+
+@pytest.mark.parametrize("target", ["torch", "reference"])
+def test_mass_of_queries_that_were_not_given_is_refused_with_the_hook(target: str) -> None:
+    data = tensors(PROMPT, seed=3)
+    with pytest.raises(ReplayError, match="after_prefill_attention .*before q_start"):
+        replay("h2o", target=target, prompt_len=PROMPT - 2, q_start=30, **{**data, "q": data["q"][:, 30:]}, **arguments("h2o"))
 
 
 @pytest.mark.parametrize("chunk", [None, 17])
