@@ -194,7 +194,7 @@ class View:
         """The step's queries in order, in pieces that bound the memory of their scores; probs are of the attention just done."""
         resident = self._resident
         heads = self.Q.shape[2] * self.Q.shape[3] * self.batch
-        for first, last in blocks_of(self._step.tokens, heads, resident.width):
+        for first, last in blocks_of(self._step.tokens, heads, resident.width, self.device):
             yield self._block(first, last)
 
     def mass(self, over_g: OverGroup) -> Tensor:

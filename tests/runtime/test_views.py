@@ -4,6 +4,7 @@ import pytest
 import torch
 from caching import ROPE, SHAPE, Stream, forward, manager, prefill, run
 from sparsec_runtime.abi import CacheManager, Layout, ParamSpec, StateLayout, SummaryLayout, ops
+from sparsec_runtime.attention import observe
 from sparsec_runtime.params import ParamError, resolve_params
 
 
@@ -69,6 +70,15 @@ def test_probs_of_blocks_are_those_of_plain_attention(monkeypatch):
         assert torch.allclose(probs[0], plain_probs(stream, layer, list(range(12, 20)), list(range(20))), atol=1e-6)
     forward(cache, [stream])
     assert torch.allclose(found[2][0], plain_probs(stream, 2, [20], list(range(21))), atol=1e-6)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_blocks_cover_the_queries_in_order_and_bound_their_scores(device):
+    limit = observe.DEVICE_SCORES if device == "cuda" else observe.BLOCK_SCORES
+    for queries, tokens in ((1, 1), (512, 4096), (8192, 131072), (3, 1 << 27)):
+        blocks = list(observe.blocks_of(queries, 32, tokens, torch.device(device)))
+        assert [n for first, last in blocks for n in range(first, last)] == list(range(queries))
+        assert all((last - first) * 32 * tokens <= limit or last - first == 1 for first, last in blocks)
 
 
 @pytest.mark.parametrize("over_g", ["sum", "mean", "max"])

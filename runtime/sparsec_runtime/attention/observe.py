@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 BLOCK_SCORES = 1 << 22  # fp32 scores in one block of queries
+DEVICE_SCORES = 1 << 26  # the same on a GPU, where a block costs launches
 
 
 @dataclass(eq=False)
@@ -55,8 +56,9 @@ class QueryBlock:
         return self.mask & self.query_valid[:, :, None, None, None]
 
 
-def blocks_of(queries: int, heads: int, tokens: int) -> Iterator[tuple[int, int]]:
+def blocks_of(queries: int, heads: int, tokens: int, device: torch.device) -> Iterator[tuple[int, int]]:
     """Ranges of queries whose scores fit one block."""
-    size = max(1, BLOCK_SCORES // max(1, heads * tokens))
+    scores = DEVICE_SCORES if device.type == "cuda" else BLOCK_SCORES
+    size = max(1, scores // max(1, heads * tokens))
     for first in range(0, queries, size):
         yield first, min(first + size, queries)
