@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..cache import CacheManager
 from ..hooks import AFTER_ATTENTION, BEFORE_ATTENTION, FINISH_STEP, bound_hooks
 from ..models.loading import LoadedModel
+from ..rope import Rope
 
 DECODE_HOOKS = (*BEFORE_ATTENTION["decode"], *AFTER_ATTENTION["decode"], FINISH_STEP)
 
@@ -31,10 +32,14 @@ def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
 
 def model_reasons(method: type[CacheManager], model: LoadedModel) -> tuple[str, ...]:
     """What a model has that the kernels do not do."""
-    activation, rope, head_dim = model.module.config.hidden_act, model.rope, model.shape.head_dim
-    reasons = [] if activation == "silu" else [f"the MLP's activation is {activation}, not silu"]
-    if rope.style != "half-split":
-        reasons.append("RoPE pairs interleaved channels")
+    activation = model.module.config.hidden_act
+    reasons = () if activation == "silu" else (f"the MLP's activation is {activation}, not silu",)
+    return reasons + rope_reasons(method, model.rope, model.shape.head_dim)
+
+
+def rope_reasons(method: type[CacheManager], rope: Rope, head_dim: int) -> tuple[str, ...]:
+    """What a rotation has that the kernels do not do."""
+    reasons = [] if rope.style == "half-split" else ["RoPE pairs interleaved channels"]
     if method.LAYOUT.position == "rank" and (rope.dim != head_dim or head_dim & (head_dim - 1)):
         reasons.append(f"RoPE at ranks turns {rope.dim} of {head_dim} channels: the kernel turns all of a power of two")
     return tuple(reasons)

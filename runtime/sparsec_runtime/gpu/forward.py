@@ -14,15 +14,17 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
+from ..cache import CacheManager
 from ..decode_plan import DecodePlan
 from ..models.loading import LoadedModel
 from ..storage import Storage
 from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, FIRST_ROWS, NEWEST_PAGES, POSITION, DecodeBuffers
+from .eligible import model_reasons
 from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
 from .kernels.project import project, project_gated
 from .ranking import rank_best
 from .tuning import ProjectionTiles, Tuning
-from .weights import LayerWeights
+from .weights import LayerWeights, fused_weights
 
 LOG2_E = 1.0 / math.log(2.0)
 
@@ -57,33 +59,50 @@ class DecodeForward:
         """Launch options of a kernel that may be set up before the last one is done."""
         return {"CHAINED": True, "launch_pdl": True} if self.tuning.chained else {}
 
+    @staticmethod
+    def weights_of(model: LoadedModel) -> list[LayerWeights]:
+        return fused_weights(model)
+
+    @staticmethod
+    def reasons_against(method: type[CacheManager], model: LoadedModel) -> tuple[str, ...]:
+        """What of the model, beside its attention, no kernel does."""
+        return model_reasons(method, model)
+
     def __call__(self, buffers: DecodeBuffers, kind: StepKind) -> Tensor:
         """Logits [row, vocab] in the model's dtype; buffers.ids becomes the greedy ids."""
-        shape = self.model.shape
         decoder = self.model.module.model
-        block = min(1024, _pow2(shape.hidden))
-        half = self.storage.rope.dim // 2
-        begin_step[(buffers.rows, triton.cdiv(shape.hidden, block))](
-            buffers.ids, buffers.header[POSITION], buffers.held_of(0), decoder.embed_tokens.weight, buffers.x, self.storage.rope.inv_freq, buffers.cos, buffers.sin,
-            shape.hidden, self.storage.rope.scaling, half, buffers.rows, BLOCK=block, HALF=_pow2(half), RANKS=self.ranked, **self.chain,
-        )  # fmt: skip
+        self.begin(buffers, decoder.embed_tokens.weight)
         delta = None
-        for layer in range(shape.layers):
+        for layer in range(self.model.shape.layers):
             delta = self._layer(layer, delta, buffers, kind)
         self._norm(buffers, delta, decoder.norm.weight)
         logits = F.linear(buffers.normed, self.model.module.lm_head.weight)
         self._greedy(logits, buffers)
         return logits
 
+    def begin(self, buffers: DecodeBuffers, embedding: Tensor) -> None:
+        """buffers.x of the rows' ids from embedding [vocab, hidden], and the angles of their positions."""
+        hidden, rope = self.model.shape.hidden, self.storage.rope
+        block, half = min(1024, _pow2(hidden)), rope.dim // 2
+        begin_step[(buffers.rows, triton.cdiv(hidden, block))](
+            buffers.ids, buffers.header[POSITION], buffers.held_of(0), embedding, buffers.x, rope.inv_freq, buffers.cos, buffers.sin,
+            hidden, rope.scaling, half, buffers.rows, BLOCK=block, HALF=_pow2(half), RANKS=self.ranked, **self.chain,
+        )  # fmt: skip
+
+    def attention(self, layer: int, qkv: Tensor, buffers: DecodeBuffers, kind: StepKind) -> Tensor:
+        """buffers.attended [row, q_head, channel] of qkv [row, (q_heads + 2 kv_heads) * channel] before QK norm and RoPE, with all that hooks do beside it."""
+        self._write(layer, qkv, buffers)
+        if self.chooses[layer]:
+            self._choose(layer, buffers)
+        self._attend(layer, buffers, kind)
+        return buffers.attended
+
     def _layer(self, layer: int, delta: Tensor | None, buffers: DecodeBuffers, kind: StepKind) -> Tensor:
         """delta: what the last layer's MLP adds to the residual, or None before the first; returns this one's."""
         w = self.weights[layer]
         self._norm(buffers, delta, w.before_attention)
-        self._write(layer, self._project(buffers.normed, w.qkv, w.qkv_bias), buffers)
-        if self.chooses[layer]:
-            self._choose(layer, buffers)
-        self._attend(layer, buffers, kind)
-        self._norm(buffers, self._project_to_residual(buffers.attended.flatten(1), w.out, w.out_bias), w.before_mlp)
+        attended = self.attention(layer, self._project(buffers.normed, w.qkv, w.qkv_bias), buffers, kind)
+        self._norm(buffers, self._project_to_residual(attended.flatten(1), w.out, w.out_bias), w.before_mlp)
         self._gate(buffers, w.gate_up)
         return self._project_to_residual(buffers.active, w.down, None)
 

@@ -20,11 +20,10 @@ from ..planning import zones_after
 from ..sequence import Sequence
 from ..step import StepBatch
 from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, FIRST_ROWS, HEADER, NEWEST_PAGES, POSITION, DecodeBuffers
-from .eligible import model_reasons, reasons_against_graph
+from .eligible import reasons_against_graph
 from .evict import evict_rows, evicts_on_device, turn_prompt
 from .forward import DecodeForward, StepKind
 from .tuning import tuning_of
-from .weights import fused_weights
 
 BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
@@ -43,24 +42,27 @@ class _Bucket:
 
 
 class DecodeGraphs:
-    """tokens: rows that one request can hold in a layer, at most."""
+    """tokens: rows that one request can hold in a layer, at most. forward: what a step runs. capture: as graphs, where there is CUDA."""
 
-    def __init__(self, model: LoadedModel, manager: CacheManager, pool_tokens: int, tokens: int | None = None) -> None:
-        reasons = reasons_against_graph(type(manager)) + model_reasons(type(manager), model)
+    def __init__(
+        self, model: LoadedModel, manager: CacheManager, pool_tokens: int, tokens: int | None = None,
+        forward: type[DecodeForward] = DecodeForward, capture: bool = True,
+    ) -> None:  # fmt: skip
+        reasons = reasons_against_graph(type(manager)) + forward.reasons_against(type(manager), model)
         if reasons:
             raise CannotCapture("; ".join(reasons))
         self.manager, self.model, self.pool_tokens = manager, model, pool_tokens
         self.tokens = min(pool_tokens, tokens or model.shape.max_positions)
         storage, plan, layers = manager.storage, manager.DECODE, range(model.shape.layers)
-        self.forward = DecodeForward(
-            model, fused_weights(model), storage, plan,
+        self.forward = forward(
+            model, forward.weights_of(model), storage, plan,
             chooses=tuple(plan.pages is not None and manager.fires("build_decode_selection", layer) for layer in layers),
             weighs=tuple(plan.mass is not None and manager.fires("after_decode_attention", layer) for layer in layers),
             tuning=tuning_of(storage.device), ranked=manager.LAYOUT.position == "rank", kernels=type(manager).decode_kernels(),
         )  # fmt: skip
         self._finishes = FINISH_STEP in bound_hooks(type(manager)) - set(plan.idle)
         self._buckets: dict[int, _Bucket] = {}
-        self._memory = torch.cuda.graph_pool_handle() if storage.device.type == "cuda" else None
+        self._memory = torch.cuda.graph_pool_handle() if capture and storage.device.type == "cuda" else None
         self._batch: StepBatch | None = None
         self._sequences: list[Sequence] = []
         self._turned: set[int] = set()  # handles whose keys lie turned; a handle is never given twice
