@@ -110,6 +110,15 @@ def test_prompts_that_are_compacted_chunk_by_chunk_never_need_more_than_that_and
     assert early.after_prompt == late.after_prompt
 
 
+@pytest.mark.parametrize("prompt", [64, 65, 120, 127, 128, 129, 140, 192, 500])
+@pytest.mark.parametrize("chunk", [7, 64])
+@pytest.mark.parametrize("rounding", ["exact", "floor_step"])
+def test_a_layer_gets_the_same_share_of_the_budget_whether_or_not_chunks_were_compacted(compiled, prompt, chunk, rounding):
+    params = {"budget": 64, "window": 8, "rounding": rounding}
+    late, early = (simulate(compiled("pyramidkv", **params, evict_in_prefill=value), prompt, 0, chunk) for value in (False, True))
+    assert early.after_prompt == late.after_prompt
+
+
 def test_shares_are_whole_and_add_up():
     assert apportion([1.5, 1.5, 2.0], 5) == [2, 1, 2]
     assert sum(apportion([0.3] * 10, 3)) == 3

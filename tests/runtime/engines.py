@@ -50,6 +50,13 @@ def engine(method: str, model: str = "tiny-llama", params: dict | None = None, d
     return made
 
 
+def poison(made: Engine) -> None:
+    """Every slot of every pool holds what no request wrote: numbers that are none, integers that fit no row."""
+    for stream in made.manager.storage.streams.values():
+        for array in (*stream.payload, *stream.attached):
+            array.data.fill_(float("nan") if array.data.is_floating_point() else True if array.data.dtype == torch.bool else -7)
+
+
 def prompt(length: int, seed: int = 0) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(3, 200, (length,), generator=generator).tolist()

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from engines import METHODS, SMALL, add, drain, engine, ids_of, prompt
+from engines import METHODS, SMALL, add, drain, engine, ids_of, poison, prompt
 from sparsec_runtime.engine import Engine
 from sparsec_runtime.request import RequestOutput
 
 EARLY = ("snapkv", "pyramidkv", "ada_snapkv", "h2o")
 LENGTHS = (50, 7, 29, 97)
-
-
-def poison(made: Engine) -> None:
-    """Every slot of every pool holds what no request wrote: numbers that are none, integers that fit no row."""
-    for stream in made.manager.storage.streams.values():
-        for array in (*stream.payload, *stream.attached):
-            array.data.fill_(float("nan") if array.data.is_floating_point() else True if array.data.dtype == torch.bool else -7)
 
 
 def outputs_of(made: Engine) -> dict[str, list[RequestOutput]]:
