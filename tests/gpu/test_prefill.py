@@ -121,6 +121,7 @@ def test_a_long_prompt_in_sixteen_bit_gives_the_logits_of_the_masked_path():
     kind, kept = load_manager(Compilation.load("dense", model=from_shape(model.shape))), []
     for with_kernels in (True, False):
         made = Engine(kind, model, EngineOptions(chunk=256, memory_tokens=4096, graphs=False))
+        made.request_params = {}
         if not with_kernels:
             made.manager.chunk_attention = None
         sample = made._sample
