@@ -17,10 +17,12 @@ import torch
 from torch import Tensor
 
 from sparsec_runtime.cache import CacheManager, StepBatch
+from sparsec_runtime.gpu.row_sampling import RowSampling, in_graph
 from sparsec_runtime.gpu.start import decode_graphs
 from sparsec_runtime.memory import OutOfPages
 from sparsec_runtime.models.loading import LoadedModel
 from sparsec_runtime.options import EngineOptions
+from sparsec_runtime.pending import PendingIds, joined
 from sparsec_runtime.request import FinishReason, Request, RequestError, RequestOutput, Status, TokenLogprobs, Usage
 from sparsec_runtime.sampler import Logprobs, SamplingParams, sample
 from sparsec_runtime.scheduler import Chunk, Scheduler
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from sparsec_runtime.gpu.graphs import DecodeGraphs
 
 STEP_FAILURES = (RuntimeError, ValueError, ArithmeticError, IndexError, MemoryError)
+NO_NUMBERS = "the model returned logits that are not numbers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,10 @@ class _Work:
     @property
     def prefill(self) -> bool:
         return self.requests[0].prefilling
+
+    def running(self) -> _Work:
+        """Without the requests that ended since the work was planned."""
+        return _Work(tuple(request for request in self.requests if request.status is Status.RUNNING), self.tokens, self.last)
 
 
 class Engine:
@@ -67,6 +74,8 @@ class Engine:
         self._requests: dict[str, Request] = {}
         self._watches: dict[str, StopWatch] = {}
         self._counters = Counters()
+        self._pending: PendingIds | None = None  # of the newest decode step, where graphs choose ids
+        self._told: list[RequestOutput] = []  # what late ids made of requests, for the next `step` to return
 
     # ---- what a caller does ------------------------------------------------------------------
 
@@ -95,17 +104,18 @@ class Engine:
         return name
 
     def step(self) -> list[RequestOutput]:
-        """One engine step: the whole decode batch, then prefill chunks. Empty when there is nothing to do."""
+        """One engine step: the whole decode batch, then prefill chunks. Empty when there is nothing to do, or nothing to tell yet: where decode
+        runs as graphs, a step's ids are returned by the next one."""
         self._admit()
         plan = self.scheduler.plan()
         if plan.empty:
-            return []
+            return self._take_told()
         self._counters.steps += 1
-        outputs = self._run(_Work(plan.decodes, 1, last=True)) if plan.decodes else []
+        outputs = self._decode(plan.decodes) if plan.decodes else []
         for chunk in plan.chunks:
             if chunk.request.status is Status.RUNNING and chunk.request.computed == chunk.start:
                 outputs += self._run(_work_of(chunk))
-        return outputs
+        return self._take_told() + outputs
 
     def generate(
         self,
@@ -124,21 +134,31 @@ class Engine:
         try:
             for prompt, chosen in zip(prompts, each):
                 mine.add(self.add_request(prompt, chosen, params))
-            while mine & self._requests.keys():
+            while mine & (self._requests.keys() | {output.request_id for output in self._told}):
                 yield from (output for output in self.step() if output.request_id in mine)
         finally:  # a refused prompt, or a caller who stopped listening
             for name in mine & self._requests.keys():
                 self.abort(name)
 
     def abort(self, request_id: str) -> RequestOutput:
-        """End a request now and free what it holds. Raises KeyError for a request that is not in the engine."""
+        """End a request now and free what it holds. Raises KeyError for a request that is not in the engine.
+
+        The output has what `step` has not returned yet; if that ended the request, its reason is that one.
+        """
         if request_id not in self._requests:
             raise KeyError(f"no request {request_id!r} in the engine: it is finished, or was never added")
-        return self._end(self._requests[request_id], FinishReason.ABORT)
+        request = self._requests[request_id]
+        self._tell_pending()
+        untold = [output for output in self._told if output.request_id == request_id]
+        self._told = [output for output in self._told if output.request_id != request_id]
+        if request_id in self._requests:
+            untold.append(self._end(request, FinishReason.ABORT))
+        return joined(untold)
 
     @property
     def busy(self) -> bool:
-        return bool(self._requests)
+        """Whether `step` has something to do or to return."""
+        return bool(self._requests or self._told)
 
     def stats(self) -> Stats:
         return self._counters.stats(self.manager.pages(), len(self.scheduler.waiting), len(self.scheduler.running))
@@ -201,6 +221,16 @@ class Engine:
 
     # ---- one forward -------------------------------------------------------------------------
 
+    def _decode(self, requests: tuple[Request, ...]) -> list[RequestOutput]:
+        """One token each. Ids that are on their way feed the same rows again on the device; for other rows they are read first."""
+        if self._pending is not None and not self._pending.feeds(requests):
+            self._tell_pending()
+        work = _Work(requests, 1, last=True).running()
+        outputs = self._run(work) if work.requests else []
+        if self._pending is not None and self._pending.ends_one:
+            self._tell_pending()
+        return outputs
+
     def _run(self, work: _Work) -> list[RequestOutput]:
         """Plan pages, run the forward, and give each row its token; on failure undo and fail the row that caused it."""
         try:
@@ -214,8 +244,11 @@ class Engine:
             sampled = self._forward(work)
         except STEP_FAILURES as error:
             self._steps(work).rollback_step()
-            return self._isolate(work, error)
-        self._clock(work, time.perf_counter() - start)
+            self._tell_pending()
+            return self._isolate(work.running(), error)
+        work = work.running()
+        if work.requests:
+            self._clock(work, time.perf_counter() - start)
         return self._collect(work, sampled)
 
     def _make_room(self, work: _Work) -> _Work:
@@ -233,6 +266,10 @@ class Engine:
                 ))  # fmt: skip
                 break
             except OutOfPages:
+                if self._pending is not None:  # some requests may end with these ids
+                    self._tell_pending()
+                    requests = tuple(request for request in requests if request.status is Status.RUNNING)
+                    continue
                 victim = self.scheduler.victim()
                 if victim is None:
                     raise
@@ -253,7 +290,7 @@ class Engine:
 
     @torch.no_grad()
     def _forward(self, work: _Work) -> tuple[Tensor, Logprobs | None] | None:
-        """Sampled ids [row], or None where the chunk does not end a prompt. Commits the step."""
+        """Sampled ids [row], or None where the chunk does not end a prompt, or they are on their way. Commits the step."""
         if self._steps(work) is self.graphs:
             return self._decode_in_graph(work, self.graphs)
         rows = [[request.token_at(request.computed + n) for n in range(work.tokens)] for request in work.requests]
@@ -271,31 +308,50 @@ class Engine:
         """Who runs a step: the graphs run decode rows, where the method and the device have them."""
         return self.manager if work.prefill or self.graphs is None else self.graphs
 
-    def _decode_in_graph(self, work: _Work, graphs: DecodeGraphs) -> tuple[Tensor, Logprobs | None]:
-        ids, logits = graphs.run([request.token_at(request.computed) for request in work.requests])
-        if all(request.sampling.plain for request in work.requests):
-            if bool((ids < 0).any()):
-                raise ArithmeticError("the model returned logits that are not numbers")
-            sampled: tuple[Tensor, Logprobs | None] = (ids.clone(), None)
+    def _decode_in_graph(self, work: _Work, graphs: DecodeGraphs) -> tuple[Tensor, Logprobs | None] | None:
+        """The ids stay on the device where the graph chose them and all are new; the last step's are read while this one runs."""
+        if self._pending is not None:
+            ids, _ = graphs.run()
+            self._tell_pending()
         else:
-            sampled = self._sample(work, logits)
+            chosen = all(in_graph(request.sampling) for request in work.requests)
+            rows = [RowSampling(request.sampling, request.prompt, request.generated) for request in work.requests] if chosen else ()
+            ids, logits = graphs.run([request.token_at(request.computed) for request in work.requests], rows)
+            if not chosen or any(request.computed + 1 < request.known_tokens for request in work.requests):
+                sampled = self._sample(work, logits)
+                graphs.commit_step()
+                return sampled
+        pending = PendingIds(work.requests, ids)
         graphs.commit_step()
-        return sampled
+        self._pending = pending
+        return None
+
+    def _tell_pending(self) -> None:
+        """Reads the ids that are on their way: each request goes on or ends with its own, out of the step that runs, if one does."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        for request, token in pending.read():
+            self._told.append(self._append(request, token, ()) if token >= 0 else self._end(request, FinishReason.ERROR, f"ArithmeticError: {NO_NUMBERS}"))
+
+    def _take_told(self) -> list[RequestOutput]:
+        told, self._told = self._told, []
+        return told
 
     def _sample(self, work: _Work, logits: Tensor) -> tuple[Tensor, Logprobs | None]:
         if not bool(torch.isfinite(logits).any(dim=-1).all()) or bool(torch.isnan(logits).any()):
-            raise ArithmeticError("the model returned logits that are not numbers")
+            raise ArithmeticError(NO_NUMBERS)
         history = [(request.prompt, request.generated) for request in work.requests]
         return sample(logits, [r.sampling for r in work.requests], history, [len(r.generated) for r in work.requests])
 
     def _isolate(self, work: _Work, error: Exception) -> list[RequestOutput]:
-        """A forward of several rows failed: run them one by one, so that only the guilty one ends."""
+        """A forward of several (decode) rows failed: run them one by one, so that only the guilty one ends."""
         if len(work.requests) == 1:
             return [self._end(work.requests[0], FinishReason.ERROR, f"{type(error).__name__}: {error}")]
         outputs = []
         for request in work.requests:
             if request.status is Status.RUNNING:
-                outputs += self._run(_Work((request,), work.tokens, work.last))
+                outputs += self._decode((request,))
         return outputs
 
     def _collect(self, work: _Work, sampled: tuple[Tensor, Logprobs | None] | None) -> list[RequestOutput]:
@@ -316,6 +372,8 @@ class Engine:
         return RequestOutput(request.request_id, text, (token,), logprobs)
 
     def _end(self, request: Request, reason: FinishReason, error: str | None = None, **new: object) -> RequestOutput:
+        if request.handle is not None and self.graphs is not None:
+            self.graphs.drop(request.handle)
         usage = self._usage(request)
         if request.handle is not None:
             self.manager.close(request.handle)

@@ -14,6 +14,8 @@ from ..decode_plan import DecodePlan
 from ..models.shape import ModelShape
 from ..storage import Storage
 from ..tables import table_rows
+from .sampling import SampleBuffers
+from .transfer import send
 from .tuning import Tuning
 
 POSITION, CHOSEN_TOKENS, CHOSEN_PAGES, FIRST_PAGES, NEWEST_PAGES, FIRST_ROWS, HEADER = range(7)
@@ -45,6 +47,7 @@ class DecodeBuffers:
         half = storage.rope.dim // 2
         self.cos = torch.empty((2, rows, half), dtype=torch.float32, device=device)
         self.sin = torch.empty_like(self.cos)
+        self.sampling: SampleBuffers | None = None  # made when a row is first not greedy
         self.vocab_part = min(2048, 1 << (shape.vocab - 1).bit_length())
         parts = -(-shape.vocab // self.vocab_part)
         self.best = torch.empty((rows, parts), dtype=torch.float32, device=device)
@@ -72,9 +75,8 @@ class DecodeBuffers:
         return min(each, (held // (chunk // 2) + 17 * self.rows) * storage.heads)
 
     def send(self, target: Tensor, values: np.ndarray) -> None:
-        """Host values to a buffer without waiting: pinned memory is not used again before its copy is done."""
-        source = torch.from_numpy(np.ascontiguousarray(values))
-        target.copy_(source.pin_memory() if target.is_cuda else source, non_blocking=True)
+        """Host values to a buffer without waiting."""
+        send(target, values)
 
     def held_of(self, layer: int) -> Tensor:
         """Rows held [batch row or (batch row, head)] in a layer, the new one counted."""

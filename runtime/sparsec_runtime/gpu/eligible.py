@@ -9,6 +9,8 @@ from ..rope import Rope
 
 DECODE_HOOKS = (*BEFORE_ATTENTION["decode"], *AFTER_ATTENTION["decode"], FINISH_STEP)
 
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")  # how transformers' configurations name their number
+
 
 def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
     """Empty: decode runs as a graph. The order is that of the step."""
@@ -34,6 +36,9 @@ def model_reasons(method: type[CacheManager], model: LoadedModel) -> tuple[str, 
     """What a model has that the kernels do not do."""
     activation = model.module.config.hidden_act
     reasons = () if activation == "silu" else (f"the MLP's activation is {activation}, not silu",)
+    experts = max(getattr(model.module.config, name, None) or 0 for name in EXPERTS)
+    if experts > 1:
+        reasons += (f"the MLP is a mixture of {experts} experts: no kernel routes tokens to them yet",)
     return reasons + rope_reasons(method, model.rope, model.shape.head_dim)
 
 

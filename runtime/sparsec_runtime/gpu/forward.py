@@ -23,6 +23,7 @@ from .eligible import model_reasons
 from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
 from .kernels.project import project, project_gated
 from .ranking import rank_best
+from .row_sampling import Draws
 from .tuning import ProjectionTiles, Tuning
 from .weights import LayerWeights, fused_weights
 
@@ -35,9 +36,11 @@ def _pow2(n: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StepKind:
-    """What a step does besides its layers; a graph is captured for each. asks: an eviction that follows ranks rows by the newest query's probs."""
+    """What a step does besides its layers; a graph is captured for each. asks: an eviction that follows ranks rows by the newest query's probs;
+    draws: how ids are chosen, by the largest logit alone or for each row as it asks (sampling.py), with penalties or without."""
 
     asks: bool = False
+    draws: Draws = "greedy"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +72,7 @@ class DecodeForward:
         return model_reasons(method, model)
 
     def __call__(self, buffers: DecodeBuffers, kind: StepKind) -> Tensor:
-        """Logits [row, vocab] in the model's dtype; buffers.ids becomes the greedy ids."""
+        """Logits [row, vocab] in the model's dtype; buffers.ids becomes the ids that follow."""
         decoder = self.model.module.model
         self.begin(buffers, decoder.embed_tokens.weight)
         delta = None
@@ -77,7 +80,11 @@ class DecodeForward:
             delta = self._layer(layer, delta, buffers, kind)
         self._norm(buffers, delta, decoder.norm.weight)
         logits = F.linear(buffers.normed, self.model.module.lm_head.weight)
-        self._greedy(logits, buffers)
+        if kind.draws == "greedy":
+            self._greedy(logits, buffers)
+        else:
+            assert buffers.sampling is not None, "no row asked for sampling"
+            buffers.sampling.launch(logits, buffers.ids, kind.draws == "penalised", self.chain)
         return logits
 
     def begin(self, buffers: DecodeBuffers, embedding: Tensor) -> None:

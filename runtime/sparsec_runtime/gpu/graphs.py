@@ -1,13 +1,14 @@
-"""Decode steps on a CUDA device: the host plans and counts, one captured graph a batch bucket runs every layer, hooks and greedy sampling.
+"""Decode steps on a CUDA device: the host plans and counts, one captured graph a batch bucket runs every layer, hooks and sampling.
 
 Order of a step: begin_step (pages) -> run (mirror what changed, replay) -> commit_step (counts; evictions that the counts say are due, in bulk,
-through the generated hooks). No tensor is read on the host unless an eviction is due.
+through the generated hooks). No tensor is read on the host unless an eviction is due. A row that turns out to have ended with the step before is
+dropped between run and commit_step. Rows with logprobs or a logit bias are sampled eagerly, from the logits that the graph leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -19,10 +20,13 @@ from ..models.loading import LoadedModel
 from ..planning import zones_after
 from ..sequence import Sequence
 from ..step import StepBatch
+from .addresses import CapturedAddresses
 from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, FIRST_ROWS, HEADER, NEWEST_PAGES, POSITION, DecodeBuffers
 from .eligible import reasons_against_graph
 from .evict import evict_rows, evicts_on_device, turn_prompt
 from .forward import DecodeForward, StepKind
+from .row_sampling import Draws, RowSampling, draws_of
+from .sampling import SampleBuffers
 from .tuning import tuning_of
 
 BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -34,24 +38,25 @@ class CannotCapture(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Bucket:
-    """mirror: the device's table on the host; captured: a graph, and the logits that it writes, for each kind of step."""
+    """mirror: the device's table on the host; captured: a graph, the logits that it writes, and where its tensors lay, for each kind of step."""
 
     buffers: DecodeBuffers
     mirror: np.ndarray
-    captured: dict[StepKind, tuple[torch.cuda.CUDAGraph, Tensor]] = field(default_factory=dict)
+    captured: dict[StepKind, tuple[torch.cuda.CUDAGraph, Tensor, CapturedAddresses]] = field(default_factory=dict)
 
 
 class DecodeGraphs:
-    """tokens: rows that one request can hold in a layer, at most. forward: what a step runs. capture: as graphs, where there is CUDA."""
+    """tokens: rows that one request can hold in a layer, at most. forward: what a step runs. capture: as graphs, where there is CUDA.
+    check_every: steps between two checks that no captured tensor has moved."""
 
     def __init__(
         self, model: LoadedModel, manager: CacheManager, pool_tokens: int, tokens: int | None = None,
-        forward: type[DecodeForward] = DecodeForward, capture: bool = True,
+        forward: type[DecodeForward] = DecodeForward, capture: bool = True, check_every: int = 1000,
     ) -> None:  # fmt: skip
         reasons = reasons_against_graph(type(manager)) + forward.reasons_against(type(manager), model)
         if reasons:
             raise CannotCapture("; ".join(reasons))
-        self.manager, self.model, self.pool_tokens = manager, model, pool_tokens
+        self.manager, self.model, self.pool_tokens, self.check_every = manager, model, pool_tokens, check_every
         self.tokens = min(pool_tokens, tokens or model.shape.max_positions)
         storage, plan, layers = manager.storage, manager.DECODE, range(model.shape.layers)
         self.forward = forward(
@@ -65,6 +70,10 @@ class DecodeGraphs:
         self._memory = torch.cuda.graph_pool_handle() if capture and storage.device.type == "cuda" else None
         self._batch: StepBatch | None = None
         self._sequences: list[Sequence] = []
+        self._peaks: list[int] = []  # of the sequences before the step
+        self._dropped: set[int] = set()  # rows of the step that are no longer in it
+        self._draws: Draws = "greedy"
+        self._steps = 0
         self._turned: set[int] = set()  # handles whose keys lie turned; a handle is never given twice
         self.bulk_steps = 0  # steps after which rows were evicted
 
@@ -73,8 +82,9 @@ class DecodeGraphs:
     def begin_step(self, batch: StepBatch) -> None:
         """Allocates the step's pages, or raises OutOfPages with nothing changed."""
         assert batch.phase == "decode" and self._batch is None, "one decode step at a time"
+        peaks = [self.manager.sequence(handle).peak_bytes for handle in batch.handles]
         self._sequences = self.manager.reserve_pages(batch)
-        self._batch = batch
+        self._batch, self._peaks, self._dropped = batch, peaks, set()
 
     def replay(self, rows: int) -> None:
         """The graph of a bucket again, on whatever its buffers hold: for profiles."""
@@ -87,15 +97,19 @@ class DecodeGraphs:
         return self._buckets[next(size for size in BUCKETS if size >= rows)].buffers
 
     @torch.no_grad()
-    def run(self, ids: Many[int] | None = None) -> tuple[Tensor, Tensor]:
-        """Greedy ids [row] (-1 where a logit was no number) and logits [row, vocab], both overwritten by the next step.
+    def run(self, ids: Many[int] | None = None, sampling: Many[RowSampling] = ()) -> tuple[Tensor, Tensor]:
+        """Ids [row] that follow (-1 where a logit was no number) and logits [row, vocab], both overwritten by the next step.
 
-        ids: the rows' newest tokens; None: those that the last step of the same batch chose, which never left the device.
+        ids: the rows' newest tokens; None: those that the last step of the same batch chose, which never left the device. sampling: how the rows
+        sample, sent with `ids`; rows that are not named are greedy.
         """
         bucket = self._bucket_of(len(self._sequences))
         self._mirror_tables(bucket)
         self._turn_prompts(bucket)
         self._send_counts(bucket, ids)
+        if ids is not None:
+            self._send_sampling(bucket.buffers, sampling)
+        self._steps += 1
         logits = self._launch(bucket, self._kind())
         rows = len(self._sequences)
         return bucket.buffers.ids[:rows], logits[:rows]
@@ -104,12 +118,23 @@ class DecodeGraphs:
         """Counts the step's rows; where the host's counts say that rows go, the generated hooks move them."""
         assert self._batch is not None, "no step has begun"
         after = self._rows_after_step()
-        if self._evicting(after):
+        if len(self._dropped) == len(self._sequences):
+            pass  # nobody is left
+        elif self._evicting(after):
             self._evict(self._batch, self._sequences, after)
             self.bulk_steps += 1
         else:
             _count(self._sequences, after)
         self._batch, self._sequences = None, []
+
+    def drop(self, handle: int) -> None:
+        """Takes a request out of the step that runs, if it is in it, as if it had not been: its id of the step before was its last."""
+        if self._batch is None or handle not in self._batch.handles:
+            return
+        row = self._batch.handles.index(handle)
+        self._dropped.add(row)
+        self.manager.release_step([self._sequences[row]])
+        self._sequences[row].peak_bytes = self._peaks[row]
 
     def rollback_step(self) -> None:
         """Undoes a step that failed before its commit; nothing that was counted has changed."""
@@ -123,7 +148,7 @@ class DecodeGraphs:
 
     def _kind(self) -> StepKind:
         keep = self.manager.DECODE.keep
-        return StepKind(asks=keep is not None and keep.asked is not None and self._evicting(self._rows_after_step()))
+        return StepKind(keep is not None and keep.asked is not None and self._evicting(self._rows_after_step()), self._draws)
 
     def _evicting(self, after: list[np.ndarray]) -> bool:
         return any((rows != sequence.rows + 1).any() for rows, sequence in zip(after, self._sequences))
@@ -146,7 +171,9 @@ class DecodeGraphs:
             _count(sequences, after)
             self.manager.release_step(sequences)  # the pages behind the rows that stay
             return
-        self.manager.resume_step(batch, sequences)
+        left = [row for row in range(len(sequences)) if row not in self._dropped]
+        batch = replace(batch, handles=tuple(batch.handles[row] for row in left), steps=tuple(batch.steps[row] for row in left))
+        self.manager.resume_step(batch, [sequences[row] for row in left])
         self.manager.finish()
         self.manager.commit_step()
 
@@ -207,6 +234,14 @@ class DecodeGraphs:
         header[FIRST_PAGES, row] = int(sequence.params[choice.first])
         header[NEWEST_PAGES, row] = int(sequence.params[choice.newest])
 
+    def _send_sampling(self, buffers: DecodeBuffers, rows: Many[RowSampling]) -> None:
+        self._draws = draws_of(rows)
+        if self._draws == "greedy":
+            return
+        if buffers.sampling is None:
+            buffers.sampling = SampleBuffers(buffers.rows, self.model.shape.vocab, self.manager.storage.device)
+        buffers.sampling.set(rows)
+
     # ---- buckets ---------------------------------------------------------------------------------
 
     def _bucket_of(self, rows: int) -> _Bucket:
@@ -238,24 +273,27 @@ class DecodeGraphs:
             return self.forward(bucket.buffers, kind)
         if kind not in bucket.captured:
             bucket.captured[kind] = self._capture(bucket.buffers, kind)
-        graph, logits = bucket.captured[kind]
+        graph, logits, addresses = bucket.captured[kind]
+        if self._steps % self.check_every == 0:
+            addresses.check(self.model, self.manager.storage, bucket.buffers)
         graph.replay()
         return logits
 
-    def _capture(self, buffers: DecodeBuffers, kind: StepKind) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        counts, ids = buffers.counts.clone(), buffers.ids.clone()
+    def _capture(self, buffers: DecodeBuffers, kind: StepKind) -> tuple[torch.cuda.CUDAGraph, Tensor, CapturedAddresses]:
+        changed = [buffers.counts, buffers.ids, *([] if buffers.sampling is None else buffers.sampling.counted)]
+        before = [tensor.clone() for tensor in changed]
         buffers.counts.zero_()
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # compiles every kernel, on rows that hold nothing
             self.forward(buffers, kind)
         torch.cuda.current_stream().wait_stream(side)
-        buffers.counts.copy_(counts)
-        buffers.ids.copy_(ids)
+        for tensor, value in zip(changed, before):
+            tensor.copy_(value)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._memory):
             logits = self.forward(buffers, kind)
-        return graph, logits
+        return graph, logits, CapturedAddresses.of(self.model, self.manager.storage, buffers)
 
 
 def _count(sequences: list[Sequence], after: list[np.ndarray]) -> None:

@@ -1,13 +1,13 @@
 """The host's side of sampling inside a graph: what each row asks for as tensors of fixed addresses, sent when the batch changes, and the launches.
 
-Logprobs and logit_bias are not sampled here (`in_graph`): such rows are sampled from the graph's logits by ../sampler.py.
+Rows with logprobs or a logit bias are not sampled here (row_sampling.py): ../sampler.py samples them, from the graph's logits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,18 +15,9 @@ import triton
 from torch import Tensor
 
 from ..draw import least_weight, scale_of
-from ..sampler import SamplingParams
 from .kernels import sample as k
+from .row_sampling import RowSampling
 from .transfer import send
-
-
-@dataclass(frozen=True, slots=True)
-class RowSampling:
-    """How a row samples, and the ids that penalties and its counter rest on."""
-
-    params: SamplingParams = field(default_factory=SamplingParams)
-    prompt: Sequence[int] = ()
-    generated: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +29,6 @@ class SampleSizes:
     bins: int = 2048
     listed: int = 4096
     tile: int = 1024
-
-
-def in_graph(params: SamplingParams) -> bool:
-    """Whether the kernels sample such a row."""
-    return not params.logit_bias and params.logprobs is None
 
 
 class SampleBuffers:
@@ -82,6 +68,11 @@ class SampleBuffers:
             send(target, values)
         if any(row.params.penalised for row in rows):
             self._count(rows)
+
+    @property
+    def counted(self) -> list[Tensor]:
+        """What a step changes for the next one."""
+        return [self.asked] if self.count is None else [self.asked, self.count]
 
     def _count(self, rows: Sequence[RowSampling]) -> None:
         if self.prompt is None or self.count is None:

@@ -36,6 +36,6 @@ def decode_graphs(model: LoadedModel, manager: CacheManager, options: EngineOpti
     from .graphs import CannotCapture, DecodeGraphs
 
     try:
-        return DecodeGraphs(model, manager, options.memory_tokens), ""
+        return DecodeGraphs(model, manager, options.memory_tokens, check_every=1 if options.debug else 1000), ""
     except CannotCapture as reason:
         return None, str(reason)

@@ -18,7 +18,7 @@ def begin_step(
     let_next(CHAINED)
     row = tl.program_id(0)
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    token = tl.load(ids_ptr + row).to(tl.int64)
+    token = tl.maximum(tl.load(ids_ptr + row), 0).to(tl.int64)  # -1: the last step's logits were no numbers, which the host learns later
     tl.store(x_ptr + row * width + c, tl.load(embed_ptr + token * width + c, c < width), c < width)
     if tl.program_id(1) == 0:
         pair = tl.arange(0, HALF)
