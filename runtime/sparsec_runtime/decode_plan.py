@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Reduction = Literal["sum", "mean", "max"]
 
@@ -36,6 +36,29 @@ class PageChoice:
     newest: str
 
 
+class At(NamedTuple):
+    """What the host knows of a request in a step: rows held with the new one, and those of the prompt when it ended."""
+
+    params: Mapping[str, object]
+    held: int
+    prompt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChoice:
+    """after_decode_attention in some layers chooses tokens that the layers after it read, all heads the same: the shared set `state`.
+
+    build_decode_selection in those layers reads the `first` and the `newest` tokens and the `best` of the others. A token is worth the largest over
+    all query heads of its share, the softmax of the newest query's logits over those others, or else of its logit.
+    """
+
+    state: str
+    shares: bool
+    first: Callable[[At], int]
+    newest: Callable[[At], int]
+    best: Callable[[At], int]
+
+
 @dataclass(frozen=True, slots=True)
 class Keep:
     """finish_step: an eviction keeps the `first` and the `newest` rows, and of the others those of the largest `state`.
@@ -61,5 +84,6 @@ class DecodePlan:
     idle: tuple[str, ...] = ()
     mass: Mass | None = None
     pages: PageChoice | None = None
+    tokens: TokenChoice | None = None
     keep: Keep | None = None
     reasons: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from textwrap import wrap
 from typing import TypeVar
 
 from sparsec.codegen.plan import Accumulate, Attend, Bind, Binding, Evict, Op, Plan, Skip, Step, Update, walk
+from sparsec.codegen.token_choice import TokensOf, token_choice
 
 DECODE_HOOKS = (
     "kv_write", "build_decode_selection", "before_decode_attention", "after_decode_attention", "layer_end", "finish_step",
@@ -172,6 +173,29 @@ def _pages(plan: Plan, bindings: list[Binding]) -> Found:
     return {"pages": PagesOf(holes["low"], holes["high"], holes["over"], amounts, bindings[0].line)}
 
 
+def _selection(plan: Plan, bindings: list[Binding]) -> Found:
+    tokens, pages = _tokens(plan), _pages(plan, bindings)
+    if tokens is None and isinstance(pages, str):
+        return pages + ", or what sink(), recent() and a shared set name, where a hook after attention chooses that set's tokens between those ends"
+    return pages if tokens is None else {"tokens": tokens}
+
+
+def _after_attention(plan: Plan, bindings: list[Binding]) -> Found:
+    tokens, mass = _tokens(plan), _mass(plan, bindings)
+    if tokens is None and isinstance(mass, str):
+        return mass + ", or chooses a shared set of tokens for a later attend by the best over all heads of their logits, or of the softmax of those"
+    return mass if tokens is None else {"tokens": tokens}
+
+
+def _tokens(plan: Plan) -> TokensOf | None:
+    """A choice of tokens by one hook that the other reads; all heads read the same rows of one table."""
+    reads, chooses = ([b for b in plan.bindings if hook in b.hooks and not _only_in_prompts(b)] for hook in ("build_decode_selection", "after_decode_attention"))
+    everything = frozenset(state.name for state in plan.layout.states if state.shared and state.initial == "True")
+    if plan.layout.scope != "shared" or not reads or not chooses:
+        return None
+    return token_choice(_effects(reads), _effects(chooses), everything, chooses[0].line)
+
+
 def _moves(plan: Plan, bindings: list[Binding]) -> Found:
     """Evictions run in bulk between two graphs, when the host's counts say that they are due."""
     for binding in bindings:
@@ -241,7 +265,7 @@ def _host_text(op: Op) -> str | None:
 
 
 _MATCHERS: Mapping[str, Callable[[Plan, list[Binding]], Found]] = {
-    "after_decode_attention": _mass, "build_decode_selection": _pages, "finish_step": _moves,
+    "after_decode_attention": _after_attention, "build_decode_selection": _selection, "finish_step": _moves,
 }  # fmt: skip
 
 

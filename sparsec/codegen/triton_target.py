@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sparsec.codegen.emit import Origin, render
 from sparsec.codegen.plan import Plan
 from sparsec.codegen.skeletons import KeepOf, MassOf, PagesOf, Skeletons
+from sparsec.codegen.token_choice import TokensOf
 
 _TABLES = {
     "shared": "One table serves all layers and heads.",
@@ -32,7 +33,8 @@ def decode_text(plan: Plan, skeletons: Skeletons, origin: Origin) -> str:
     asked = keep if keep is not None and keep.asked is not None else None
     firsts = plan.layout.position == "rank"
     per_head = plan.layout.scope == "head"
-    variants = _variants(mass is not None or asked is not None, pages)
+    tokens = skeletons.fact(TokensOf)
+    variants = _variants(mass is not None or asked is not None or tokens is not None, pages, tokens)
     states = ["row_pos"] if plan.layout.evicts else []
     states += [f"state_{mass.state}"] if mass is not None else []
     written = ", its position" if plan.layout.evicts else ""
@@ -49,13 +51,16 @@ def decode_text(plan: Plan, skeletons: Skeletons, origin: Origin) -> str:
     return "\n".join(line.rstrip() for line in text.rstrip().split("\n")) + "\n"
 
 
-def _variants(tells: bool, pages: PagesOf | None) -> list[Variant]:
+def _variants(tells: bool, pages: PagesOf | None, tokens: TokensOf | None) -> list[Variant]:
     found = [Variant("attend_rows", "rows", False, "Attention of the newest query over every row held.")]
     if tells:
         found.append(Variant("attend_rows_and_tell", "rows", True, "Attention over every row held; logits [row, H * G, token] are kept."))
     if pages is not None:
         doc = "Attention over the pages listed in pages [row, head, n] (indexes into the row's table); len counts their tokens."
         found.append(Variant("attend_pages", "pages", False, doc))
+    if tokens is not None:
+        doc = f"Attention over the rows listed in tokens [row, n], which line {tokens.line} chose; len counts them."
+        found.append(Variant("attend_tokens", "tokens", False, doc))
     return found
 
 

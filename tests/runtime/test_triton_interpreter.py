@@ -11,11 +11,17 @@ if torch.cuda.is_available():
     pytest.skip("tests/gpu runs the compiled kernels", allow_module_level=True)
 os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
-from engines import add, drain, engine, ids_of, prompt
+from engines import add, drain, engine, ids_of, prompt, tiny_model
+from sparsec_runtime.engine import Engine
 from sparsec_runtime.gpu.graphs import CannotCapture, DecodeGraphs
+from sparsec_runtime.options import EngineOptions
+
+from sparsec.diagnostics import Source
+from sparsec.model_facts import from_shape
+from sparsec.pipeline import Compilation, load_manager
 
 # method: prompt lengths, new tokens. Lengths lie around a page; the evicting method evicts in decode, the choosing one chooses.
-CASES = {"dense": ((3, 15, 16, 17), 3), "snapkv": ((41,), 3), "pyramidkv": ((41, 17), 3), "ada_snapkv": ((41, 19), 3), "quest": ((23, 41), 4), "h2o": ((40, 9), 8), "streamingllm": ((40, 9), 4), "tova": ((40, 9), 8)}
+CASES = {"dense": ((3, 15, 16, 17), 3), "snapkv": ((41,), 3), "pyramidkv": ((41, 17), 3), "ada_snapkv": ((41, 19), 3), "quest": ((23, 41), 4), "h2o": ((40, 9), 8), "streamingllm": ((40, 9), 4), "tova": ((40, 9), 8), "omnikv": ((41, 9), 4)}
 
 
 def ids_with(method: str, kernels: bool) -> tuple[dict[str, list[int]], int]:
@@ -37,6 +43,9 @@ def test_decode_with_kernels_gives_the_ids_of_the_eager_path(method):
 
 
 def test_a_method_without_kernels_is_refused_with_the_line_and_the_hook():
-    made = engine("omnikv")
-    with pytest.raises(CannotCapture, match="line 26, on build_decode_selection: the kernel reads"):
-        DecodeGraphs(made.model, made.manager, pool_tokens=4096)
+    text = "sparse 1\nmethod mine {\n  on build_decode_selection when len > 8 {\n    attend recent(8)\n  }\n}\n"
+    model = tiny_model()
+    manager = load_manager(Compilation(Source("mine.sparse", text), model=from_shape(model.shape).names()))
+    made = Engine(manager, model, EngineOptions(memory_tokens=256))
+    with pytest.raises(CannotCapture, match="line 3, on build_decode_selection: the kernel reads"):
+        DecodeGraphs(made.model, made.manager, pool_tokens=256)

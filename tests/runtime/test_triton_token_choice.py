@@ -12,8 +12,11 @@ if torch.cuda.is_available():
     pytest.skip("tests/gpu runs the compiled kernels", allow_module_level=True)
 os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
+from engines import SMALL, add, drain, engine, ids_of, prompt
 from ranking import best_by_torch
 from sparsec_runtime.gpu import tokens as choice
+from sparsec_runtime.gpu.buffers import CHOSEN_TOKENS
+from sparsec_runtime.gpu.graphs import DecodeGraphs
 
 HELD, FIRST, NEWEST = (0, 1, 7, 40, 64, 64, 64), (0, 2, 2, 3, 4, 0, 40), (0, 1, 5, 8, 4, 1, 30)
 
@@ -68,3 +71,40 @@ def test_a_row_does_not_depend_on_the_rows_beside_it():
     choice.list_tokens(logits, *numbers, together, shares=True)
     choice.list_tokens(logits[:1], *(x[:1] for x in numbers), alone, shares=True)
     assert together[0].equal(alone[0])
+
+
+def ids_with(params, kernels, lengths=(41, 9), new=4, tokens=128):
+    made = engine("omnikv", params={**SMALL["omnikv"], **params})
+    if kernels:
+        made.graphs = DecodeGraphs(made.model, made.manager, pool_tokens=4096, tokens=tokens)
+    for n, length in enumerate(lengths):
+        add(made, prompt(length, seed=n), new, name=f"row {n}")
+    return {name: ids_of(outputs) for name, outputs in drain(made).items()}, made.graphs
+
+
+@pytest.mark.parametrize("params", [{"selector": "logit"}, {"candidates": "prompt"}, {"filters": "{0}", "waits": "{0, 1}"}, {"filters": "{0, 1}"}, {"sinks": 0, "budget": 1}], ids=str)
+def test_a_whole_model_gives_the_ids_of_the_eager_path(params):
+    found, graphs = ids_with(params, kernels=True)
+    assert any(graphs.forward.lists) and any(graphs.forward.reads)
+    assert found == ids_with(params, kernels=False)[0]
+
+
+def test_the_last_of_a_run_of_filters_chooses_and_the_layers_after_it_read():
+    forward = ids_with({"filters": "{0, 1}"}, kernels=True)[1].forward
+    assert forward.lists == (False, True, False) and forward.reads == (False, False, True)
+
+
+def test_a_long_row_reads_a_fixed_number_of_tokens_and_a_short_one_all(monkeypatch):
+    counts = []
+    monkeypatch.setattr("sparsec_runtime.gpu.forward.list_tokens", lambda *args, **options: counts.append(args[4].tolist()) or choice.list_tokens(*args, **options))
+    ids_with({}, kernels=True)
+    small = SMALL["omnikv"]
+    assert {pair[0] for pair in counts} == {small["budget"] + small["window"] + small["sinks"]}
+    assert [pair[1] for pair in counts] == [10, 10, 11, 11, 12, 12], "two layers choose in each of three steps"
+
+
+def test_a_choice_that_grows_with_every_step_finds_room_and_keeps_the_ids():
+    params = {"candidates": "prompt", "budget": 4, "window": 1, "sinks": 0}
+    found, graphs = ids_with(params, kernels=True, lengths=(20,), new=12)
+    assert found == ids_with(params, kernels=False, lengths=(20,), new=12)[0]
+    assert graphs.buffers_of(1).choice >= 4 + 11 and int(graphs.buffers_of(1).header[CHOSEN_TOKENS, 0]) == 4 + 11

@@ -1,7 +1,7 @@
 """The tensors of one batch bucket that a captured graph reads and writes: their addresses never change.
 
 `counts` is one tensor, so that a step sends everything the host knows in one copy: `header` [number, batch row] with the logical positions and what a
-choice of pages needs, then `held` [1 or layer, batch row or (batch row, head)].
+choice of pages or tokens needs (FIRST_CHOSEN and NEWEST_CHOSEN: of either, taken before all others), then `held` [1 or layer, batch row or (batch row, head)].
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .sampling import SampleBuffers
 from .transfer import send
 from .tuning import Tuning
 
-POSITION, CHOSEN_TOKENS, CHOSEN_PAGES, FIRST_PAGES, NEWEST_PAGES, FIRST_ROWS, HEADER = range(7)
+POSITION, CHOSEN_TOKENS, CHOSEN_PAGES, FIRST_CHOSEN, NEWEST_CHOSEN, FIRST_ROWS, HEADER = range(7)
 
 
 class DecodeBuffers:
-    """rows: of the bucket; tokens: rows that one request can hold in a layer; choice: tokens that a page choice can read."""
+    """rows: of the bucket; tokens: rows that one request can hold in a layer; choice: tokens that a choice of pages or tokens can read."""
 
     def __init__(
         self, rows: int, tokens: int, choice: int, storage: Storage, shape: ModelShape, plan: DecodePlan, tuning: Tuning, pool_tokens: int
@@ -53,15 +53,18 @@ class DecodeBuffers:
         self.best = torch.empty((rows, parts), dtype=torch.float32, device=device)
         self.best_id = torch.empty((rows, parts), dtype=torch.int32, device=device)
         items = self._items(tokens, tuning.whole.chunk, pool_tokens, storage)
-        if plan.pages is not None:
+        if plan.pages is not None or plan.tokens is not None:
             items = max(items, rows * storage.heads * (17 + choice // (tuning.picked.chunk // 2)))
+        if plan.tokens is not None:
+            self.listed = torch.zeros((rows, choice), dtype=torch.int32, device=device)
+        if plan.pages is not None:
             self.worth = torch.empty((rows, storage.heads, self.pages), dtype=torch.float32, device=device)
             self.chosen = torch.zeros((rows, storage.heads, -(-choice // storage.page_size)), dtype=torch.int32, device=device)
         self.part = torch.empty((items, shape.group, shape.head_dim), dtype=torch.float32, device=device)
         self.part_lse = torch.empty((items, shape.group), dtype=torch.float32, device=device)
         self.row_lse = torch.empty((rows, shape.q_heads), dtype=torch.float32, device=device)
         asks = plan.keep is not None and plan.keep.asked is not None
-        if plan.mass is not None or asks:
+        if plan.mass is not None or plan.tokens is not None or asks:
             self.logits = torch.empty((rows, shape.q_heads, self.pages * storage.page_size), dtype=torch.float32, device=device)
         if asks:  # what the newest query gives each row of each layer
             self.asked = torch.empty((storage.layers, rows, self.pages * storage.page_size), dtype=torch.float32, device=device)

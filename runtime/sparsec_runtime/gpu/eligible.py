@@ -25,11 +25,20 @@ def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
         reasons.append("rows lie in several zones, or in a codec: no kernel reads them yet")
     if layout.position == "rank" and (layout.scope != "shared" or plan.keep is None or plan.keep.state is not None):
         reasons.append("positions are counted anew inside the cache: kernels do that where the first and the newest rows are kept and no others")
-    known = {plan.mass.state} if plan.mass is not None else set()
+    known = {choice.state for choice in (plan.mass, plan.tokens) if choice is not None}
     reasons += [f"state '{state.name}' is kept by no kernel" for state in layout.states if state.name not in known]
     bounds = {plan.pages.low, plan.pages.high} if plan.pages is not None else set()
     reasons += [f"summary '{summary.name}' is kept by no kernel" for summary in layout.summaries if summary.name not in bounds]
     return tuple(reasons)
+
+
+def layer_reasons(manager: CacheManager) -> tuple[str, ...]:
+    """What single layers do that the kernels do not."""
+    if manager.DECODE.tokens is None:
+        return ()
+    hooks = ("build_decode_selection", "after_decode_attention")
+    both = [layer for layer in range(manager.storage.layers) if all(manager.fires(hook, layer) for hook in hooks)]
+    return tuple(f"layer {layer} chooses tokens and reads chosen ones: what chooses reads all" for layer in both)
 
 
 def model_reasons(method: type[CacheManager], model: LoadedModel) -> tuple[str, ...]:

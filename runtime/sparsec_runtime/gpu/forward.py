@@ -18,11 +18,12 @@ from ..cache import CacheManager
 from ..decode_plan import DecodePlan
 from ..models.loading import LoadedModel
 from ..storage import Storage
-from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, FIRST_ROWS, NEWEST_PAGES, POSITION, DecodeBuffers
+from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_CHOSEN, FIRST_ROWS, NEWEST_CHOSEN, POSITION, DecodeBuffers
 from .eligible import model_reasons
 from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
 from .kernels.project import project, project_gated
 from .ranking import rank_best
+from .tokens import list_tokens
 from .row_sampling import Draws
 from .tuning import ProjectionTiles, Tuning
 from .weights import LayerWeights, fused_weights
@@ -53,6 +54,8 @@ class DecodeForward:
     plan: DecodePlan
     chooses: tuple[bool, ...]  # layers that attend to chosen pages only
     weighs: tuple[bool, ...]  # layers whose mass is added
+    lists: tuple[bool, ...]  # layers that list tokens for later ones
+    reads: tuple[bool, ...]  # layers that attend to listed tokens only
     tuning: Tuning
     ranked: bool  # positions are counted anew inside the cache
     kernels: ModuleType  # what the compiler generated for the method
@@ -183,7 +186,7 @@ class DecodeForward:
         held, size = buffers.held_of(layer), self.tuning.bounds
         items = buffers.rows * shape.kv_heads * triton.cdiv(buffers.pages, size.tile)
         self.kernels.bound_pages[(min(items, size.programs * self.tuning.multiprocessors),)](
-            buffers.q, *self._bounds(layer), table, held, buffers.header[FIRST_PAGES], buffers.header[NEWEST_PAGES], buffers.worth,
+            buffers.q, *self._bounds(layer), table, held, buffers.header[FIRST_CHOSEN], buffers.header[NEWEST_CHOSEN], buffers.worth,
             worth_row=buffers.pages, **table_strides, ROWS=buffers.rows, EP=max(16, _pow2(buffers.rows)), **self._heads(), PAGE=storage.page_size,
             TILE=size.tile, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
         )  # fmt: skip
@@ -199,7 +202,10 @@ class DecodeForward:
         if self.chooses[layer]:
             kernel, size, held = self.kernels.attend_pages, tuning.picked, buffers.header[CHOSEN_TOKENS]
             options |= {"pages_ptr": buffers.chosen, "pages_row": buffers.chosen.stride(0), "pages_head": buffers.chosen.stride(1)}
-        elif mass is not None or kind.asks:
+        elif self.reads[layer]:
+            kernel, size, held = self.kernels.attend_tokens, tuning.picked, buffers.header[CHOSEN_TOKENS]
+            options |= {"tokens_ptr": buffers.listed, "tokens_row": buffers.listed.stride(0)}
+        elif mass is not None or self.lists[layer] or kind.asks:
             kernel, size = self.kernels.attend_rows_and_tell, tuning.weighing
             options |= {"logits_ptr": buffers.logits, "logits_row": buffers.logits.shape[2]}
         firsts = {"first_ptr": buffers.header[FIRST_ROWS]} if self.ranked else {}
@@ -221,11 +227,19 @@ class DecodeForward:
                 buffers.logits, buffers.row_lse, table, held, self._state(layer), buffers.logits.shape[2], **table_strides,
                 **common, H=shape.kv_heads, G=shape.group, PAGE=storage.page_size, TILE=512, num_warps=4, **self.chain,
             )  # fmt: skip
+        if self.lists[layer]:
+            self._list(held, buffers)
         if kind.asks:
             self.kernels.ask_newest[(4 * tuning.multiprocessors,)](
                 buffers.logits, buffers.row_lse, held, buffers.asked[layer], buffers.logits.shape[2], buffers.asked.stride(1),
                 **common, HQ=shape.q_heads, TILE=256, num_warps=4, **self.chain,
             )  # fmt: skip
+
+    def _list(self, held: Tensor, buffers: DecodeBuffers) -> None:
+        """The tokens that later layers read, from the logits that attention just told."""
+        assert self.plan.tokens is not None
+        first, newest, count = (buffers.header[n] for n in (FIRST_CHOSEN, NEWEST_CHOSEN, CHOSEN_TOKENS))
+        list_tokens(buffers.logits, held, first, newest, count, buffers.listed, shares=self.plan.tokens.shares, options=self.chain)
 
     def _greedy(self, logits: Tensor, buffers: DecodeBuffers) -> None:
         vocab, (_, parts) = logits.shape[1], buffers.best.shape

@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 
 from ..cache import CacheManager
+from ..decode_plan import At, TokenChoice
 from ..hooks import FINISH_STEP, bound_hooks
 from ..models.loading import LoadedModel
 from ..planning import zones_after
 from ..sequence import Sequence
 from ..step import StepBatch
 from .addresses import CapturedAddresses
-from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_PAGES, FIRST_ROWS, HEADER, NEWEST_PAGES, POSITION, DecodeBuffers
-from .eligible import reasons_against_graph
+from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_CHOSEN, FIRST_ROWS, HEADER, NEWEST_CHOSEN, POSITION, DecodeBuffers
+from .eligible import layer_reasons, reasons_against_graph
 from .evict import evict_rows, evicts_on_device, turn_prompt
 from .forward import DecodeForward, StepKind
 from .row_sampling import Draws, RowSampling, draws_of
@@ -53,16 +54,18 @@ class DecodeGraphs:
         self, model: LoadedModel, manager: CacheManager, pool_tokens: int, tokens: int | None = None,
         forward: type[DecodeForward] = DecodeForward, capture: bool = True, check_every: int = 1000,
     ) -> None:  # fmt: skip
-        reasons = reasons_against_graph(type(manager)) + forward.reasons_against(type(manager), model)
+        reasons = reasons_against_graph(type(manager)) + forward.reasons_against(type(manager), model) + layer_reasons(manager)
         if reasons:
             raise CannotCapture("; ".join(reasons))
         self.manager, self.model, self.pool_tokens, self.check_every = manager, model, pool_tokens, check_every
         self.tokens = min(pool_tokens, tokens or model.shape.max_positions)
         storage, plan, layers = manager.storage, manager.DECODE, range(model.shape.layers)
+        lists = tuple(plan.tokens is not None and manager.fires("after_decode_attention", layer) for layer in layers)
         self.forward = forward(
             model, forward.weights_of(model), storage, plan,
             chooses=tuple(plan.pages is not None and manager.fires("build_decode_selection", layer) for layer in layers),
             weighs=tuple(plan.mass is not None and manager.fires("after_decode_attention", layer) for layer in layers),
+            lists=lists, reads=tuple(any(lists[:layer]) and manager.fires("build_decode_selection", layer) for layer in layers),
             tuning=tuning_of(storage.device), ranked=manager.LAYOUT.position == "rank", kernels=type(manager).decode_kernels(),
         )  # fmt: skip
         self._finishes = FINISH_STEP in bound_hooks(type(manager)) - set(plan.idle)
@@ -214,6 +217,10 @@ class DecodeGraphs:
                 held[:, row] = sequence.rows[: held.shape[0], 0] + 1
             if self.manager.DECODE.pages is not None:
                 self._choice(header, row, sequence)
+            if self.manager.DECODE.tokens is not None:
+                first, newest, best = self._amounts(self.manager.DECODE.tokens, sequence)
+                header[[FIRST_CHOSEN, NEWEST_CHOSEN], row] = first, newest
+                header[CHOSEN_TOKENS, row] = min(int(sequence.rows[0, 0]) + 1, first + newest + best)
             if self.forward.ranked and self.manager.DECODE.keep is not None:
                 header[FIRST_ROWS, row] = self.manager.DECODE.keep.first(sequence.params)
         buffers.send(buffers.counts, np.concatenate((header.ravel(), held.ravel())))
@@ -231,8 +238,8 @@ class DecodeGraphs:
         count = min(pages, max(int(sequence.params[choice.least]), budget // page)) if held > budget else pages
         header[CHOSEN_PAGES, row] = count
         header[CHOSEN_TOKENS, row] = held - (pages - count) * page  # the newest page, the only one that is part-filled, is among them
-        header[FIRST_PAGES, row] = int(sequence.params[choice.first])
-        header[NEWEST_PAGES, row] = int(sequence.params[choice.newest])
+        header[FIRST_CHOSEN, row] = int(sequence.params[choice.first])
+        header[NEWEST_CHOSEN, row] = int(sequence.params[choice.newest])
 
     def _send_sampling(self, buffers: DecodeBuffers, rows: Many[RowSampling]) -> None:
         self._draws = draws_of(rows)
@@ -242,6 +249,13 @@ class DecodeGraphs:
             buffers.sampling = SampleBuffers(buffers.rows, self.model.shape.vocab, self.manager.storage.device)
         buffers.sampling.set(rows)
 
+    def _amounts(self, choice: TokenChoice, sequence: Sequence) -> tuple[int, int, int]:
+        """First, newest and best tokens that a request reads, where it holds so many."""
+        assert sequence.prompt_rows is not None, "the prompt has not ended"
+        at = At(sequence.params, int(sequence.rows[0, 0]) + 1, int(sequence.prompt_rows[0, 0]))
+        first, newest, best = (min(self.tokens, int(amount(at))) for amount in (choice.first, choice.newest, choice.best))
+        return first, newest, best
+
     # ---- buckets ---------------------------------------------------------------------------------
 
     def _bucket_of(self, rows: int) -> _Bucket:
@@ -249,12 +263,20 @@ class DecodeGraphs:
         wanted = self._choice_tokens()
         bucket = self._buckets.get(size)
         if bucket is None or bucket.buffers.choice < wanted:
-            bucket = self._buckets[size] = self._make_bucket(size, wanted)
+            bucket = self._buckets[size] = self._make_bucket(size, wanted) if bucket is None else self._wider(bucket, wanted)
         return bucket
 
+    def _wider(self, bucket: _Bucket, wanted: int) -> _Bucket:
+        """Room for a larger choice; where one grows with every step, captures stay few."""
+        made = self._make_bucket(bucket.buffers.rows, max(wanted, 2 * bucket.buffers.choice))
+        made.buffers.ids.copy_(bucket.buffers.ids)  # what the last step chose
+        return made
+
     def _choice_tokens(self) -> int:
-        """Tokens that a page choice of this batch can read."""
-        choice = self.manager.DECODE.pages
+        """Tokens that a choice of pages or tokens of this batch can read."""
+        choice, tokens = self.manager.DECODE.pages, self.manager.DECODE.tokens
+        if tokens is not None:
+            return min(self.tokens, max(sum(self._amounts(tokens, s)) for s in self._sequences))
         if choice is None:
             return 0
         page = self.manager.storage.page_size
