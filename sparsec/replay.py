@@ -96,17 +96,19 @@ def replay(
     dtype: torch.dtype | None = None,
     record: Sequence[str] = (),
     target: str = "reference",
+    device: torch.device | str = "cpu",
 ) -> Trace:
     """Replay `spec` (a shipped method's name, a path, or the text of a spec) on recorded tensors of one sequence.
 
     q [layer, token from q_start, q_head, channel], k and v [layer, token, kv_head, channel]. `chunk=None` is one prefill chunk. `rotated=False`:
-    q and k are before RoPE, and `rope` rotates them. `dtype` casts the inputs and is the dtype of payload and scales.
+    q and k are before RoPE, and `rope` rotates them. `dtype` casts the inputs and is the dtype of payload and scales. `device`: where the targets
+    torch and triton run; the trace lies on the CPU.
     """
     if target not in TARGETS:
         raise ReplayError(f"target {target!r} does not exist; the targets are {', '.join(TARGETS)}")
     request = ReplayRequest(q, k, v, prompt_len, chunk, q_start, rotated, _rope(rope, k), tuple(record))
     check_request(request)
-    request = _cast(request, dtype)
+    request = _cast(request, dtype, _device(device, target))
     source = _source(spec)
     checked, values = _resolved(source, params or {}, request)
     if target == "reference":
@@ -114,8 +116,11 @@ def replay(
 
         return interpret(checked.method, values, request)
     from sparsec.pipeline import Compilation
-    from sparsec.replay_torch import run
 
+    if target == "triton":
+        from sparsec.replay_triton import run
+    else:
+        from sparsec.replay_torch import run
     compilation = Compilation(source, dict(params or {}), model_facts(request), target, frozenset(record))
     return run(compilation, request)
 
@@ -176,11 +181,23 @@ def _rope(rope: Rope | RopeSpec | None, k: Tensor) -> Rope | None:
     return Rope.plain(float(rope["theta"]), dim, style)
 
 
-def _cast(request: ReplayRequest, dtype: torch.dtype | None) -> ReplayRequest:
+def _device(device: torch.device | str, target: str) -> torch.device:
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ReplayError(f"device {device!r} does not exist") from error
+    if target == "reference" and found.type != "cpu":
+        raise ReplayError(f"device {device!r}: the reference runs on cpu; the targets torch and triton run on other devices too")
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ReplayError(f"device {device!r}: there is no CUDA here")
+    return found
+
+
+def _cast(request: ReplayRequest, dtype: torch.dtype | None, device: torch.device) -> ReplayRequest:
     wanted = dtype or request.k.dtype
     if not wanted.is_floating_point:
         raise ReplayError(f"dtype {wanted} is not floating point")
-    q, k, v = (x.detach().to("cpu", wanted) for x in (request.q, request.k, request.v))
+    q, k, v = (x.detach().to(device, wanted) for x in (request.q, request.k, request.v))
     return replace(request, q=q, k=k, v=v)
 
 

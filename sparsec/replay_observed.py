@@ -106,10 +106,6 @@ class Recorder:
         self._lets: dict[tuple[str, int], tuple[Tensor, tuple[str, ...], Tensor]] = {}
         self._read: dict[int, tuple[Tensor, Tensor]] = {}
 
-    @property
-    def tokens(self) -> int:
-        return self.manager.resident(0).step.tokens
-
     def value(self, view: View, name: str, value: Tensor, letters: tuple[str, ...]) -> None:
         self._lets[name, view.layer] = (torch.as_tensor(value), letters, view.pos)
 
