@@ -9,6 +9,8 @@ how:
 - idle: milliseconds a step in which no kernel or copy of it runs; at most `target`
 - move: milliseconds of an eviction of one row in all layers, without its launch's graph; at most `target`
 - rank: microseconds of an exact ranking, `lines` of `entries`, `best` of them; at most `target`
+- column: time of the mass that all queries of a chunk give its rows, over the chunk's attention; at most `target`
+- window: the same of the probs of its newest queries
 - projections: bytes of all weights over the time of the products, TB/s; at least `target`
 - prefill: useful work of prompts over the rate of a matmul; at least `target`
 - chunks: the longest chunk of prompts of random lengths over the median; at most `target`
@@ -25,7 +27,7 @@ from sparsec.bench.rows import Row
 from sparsec.bench.workload import Workload
 
 AT_LEAST = ("ceiling", "projections", "prefill")
-HOW = (*AT_LEAST, "layer", "excess", "ratio", "step", "idle", "move", "rank", "chunks")
+HOW = (*AT_LEAST, "layer", "excess", "ratio", "step", "idle", "move", "rank", "column", "window", "chunks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def markdown(gates: Iterable[Gate], rows: Mapping[str, Row]) -> str:
 
 def _gate(table: dict[str, object]) -> Gate:
     assert table["how"] in HOW, f"gate '{table['name']}': no way to measure is called '{table['how']}'"
-    sizes = {name: int(table[name]) for name in ("lines", "entries", "best", "kept") if name in table}
+    sizes = {name: int(table[name]) for name in ("lines", "entries", "best", "kept", "queries", "tokens", "window") if name in table}
     of, beside = (_measurement(table[name]) if name in table else None for name in ("of", "beside"))
     return Gate(str(table["name"]), str(table["how"]), float(table["target"]), of, beside, sizes)
 

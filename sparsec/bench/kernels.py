@@ -15,6 +15,7 @@ from sparsec.bench.ceiling import ceiling, seconds
 from sparsec.bench.decode import DecodeBench, Profile
 from sparsec.bench.gates import Gate, Measurement
 from sparsec.bench.prefill import measure_prefill
+from sparsec.bench.scoring import RandomChunk
 from sparsec.bench.workload import Workload
 from sparsec.model_facts import from_shape
 
@@ -93,6 +94,14 @@ class GateBench:
         with torch.cuda.graph(graph):
             rank_best(score, held, count, out)
         return seconds(graph.replay) * 1e6
+
+    def _column(self, gate: Gate) -> float:
+        chunk = RandomChunk.of(self.model, gate.sizes["queries"], gate.sizes["tokens"])
+        return chunk.mass_seconds() / chunk.attention_seconds()
+
+    def _window(self, gate: Gate) -> float:
+        chunk = RandomChunk.of(self.model, gate.sizes["queries"], gate.sizes["tokens"])
+        return chunk.window_seconds(gate.sizes["window"]) / chunk.attention_seconds()
 
     # ---- what they are made of ------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ def test_every_gate_names_a_method_that_exists_and_kernels_where_it_needs_them()
                 load_source(one.work.method)
                 assert one.kernels or gate.how in ("step", "idle", "move", "prefill", "chunks"), gate.name
         assert (gate.beside is not None) == (gate.how in ("ratio", "step")), gate.name
-        assert bool(gate.sizes) == (gate.how in ("rank", "move")), gate.name
+        assert bool(gate.sizes) == (gate.how in ("rank", "move", "column", "window")), gate.name
 
 
 def test_rows_of_different_lengths_are_listed():
