@@ -42,5 +42,6 @@ def _tensors(model: LoadedModel, storage: Storage, buffers: DecodeBuffers) -> It
     yield "the frequencies of RoPE", storage.rope.inv_freq
     for owner in (buffers, buffers.sampling):
         for name, value in vars(owner).items() if owner is not None else ():
-            if isinstance(value, Tensor):
-                yield f"buffer {name}", value
+            for part, tensor in value.items() if isinstance(value, dict) else (("", value),):
+                if isinstance(tensor, Tensor):
+                    yield f"buffer {name} {part}".rstrip(), tensor

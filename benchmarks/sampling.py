@@ -1,0 +1,129 @@
+"""Microseconds of choosing a batch's ids inside a graph, by how the rows sample: the gate "sampling inside the graph" of 64 rows and 151,936 ids.
+
+`--out FILE` appends a JSON row for each kind. `--compile` needs no GPU: registers and shared memory of the kernels on an H200.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "runtime")]
+
+import torch
+import triton
+from sparsec_runtime.gpu.kernels import block, sample
+from sparsec_runtime.gpu.row_sampling import RowSampling, draws_of
+from sparsec_runtime.gpu.sampling import SampleBuffers, SampleSizes
+from sparsec_runtime.sampler import SamplingParams
+
+# name: parameters, and the gate in microseconds
+KINDS: dict[str, tuple[dict[str, float], float | None]] = {
+    "greedy": ({}, 40),
+    "top-k 50, top-p 0.9": ({"temperature": 1.0, "top_k": 50, "top_p": 0.9}, 150),
+    "top-p 0.9": ({"temperature": 1.0, "top_p": 0.9}, None),
+    "temperature": ({"temperature": 1.0}, None),
+    "min-p 0.05": ({"temperature": 1.0, "min_p": 0.05}, None),
+    "top-k 1,000": ({"temperature": 1.0, "top_k": 1000}, None),
+    "top-k 50, top-p 0.9, repetition 1.1": ({"temperature": 1.0, "top_k": 50, "top_p": 0.9, "repetition_penalty": 1.1}, None),
+}
+POINTERS = {
+    "logits": "*bf16", "scales": "*fp32", "prompt": "*i8", "count": "*i32", "best": "*fp32", "best_id": "*i32", "asked": "*i64", "shares": "*fp64",
+    "found": "*i64", "top": "*fp32", "bins": "*i64", "list": "*i32", "parts": "*i64", "ids": "*i64",
+}  # fmt: skip
+
+
+def replay(run, repetitions: int = 50) -> float:
+    """Median microseconds of one replay of what `run` launches."""
+    run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    times = []
+    for _ in range(repetitions + 5):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3)
+    return statistics.median(times[5:])
+
+
+def greedy(logits: torch.Tensor, ids: torch.Tensor):
+    """The two kernels of a step whose rows are all greedy (gpu/forward.py)."""
+    rows, vocab = logits.shape
+    parts = triton.cdiv(vocab, 2048)
+    best, best_id = (torch.empty((rows, parts), dtype=dtype, device="cuda") for dtype in (torch.float32, torch.int32))
+
+    def run() -> None:
+        block.best_of_part[(rows, parts)](logits, best, best_id, vocab, parts, BLOCK=2048)
+        block.best_of_row[(rows,)](best, best_id, ids, parts, BLOCK=triton.next_power_of_2(parts))
+
+    return run
+
+
+def drawn(logits: torch.Tensor, ids: torch.Tensor, params: dict[str, float]):
+    rows, vocab = logits.shape
+    asked = [RowSampling(SamplingParams(seed=n, **params), range(n, n + 2000), range(100)) for n in range(rows)]
+    buffers = SampleBuffers(rows, vocab, logits.device)
+    buffers.set(asked)
+    return lambda: buffers.launch(logits, ids, draws_of(asked) == "penalised", {})
+
+
+def compiled() -> None:
+    from compile_kernels import resources
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    sizes = SampleSizes()
+    values = {
+        "PART": sizes.part, "GROUP": sizes.group, "BINS": sizes.bins, "LIST": sizes.listed, "TILE": sizes.tile, "ID_BITS": 18, "CHAINED": False,
+    }  # fmt: skip
+    kernels = {
+        sample.largest_of_groups: (0, 4), sample.begin_draw: (1024, 1), sample.weigh_bins: (0, 4), sample.choose_bin: (0, 4), sample.list_candidates: (0, 4),
+        sample.find_threshold: (0, 4), sample.weigh_parts: (0, 4), sample.draw: (128, 4),
+    }  # fmt: skip
+    for penalties in (False, True):
+        for kernel, (width, warps) in kernels.items():
+            constants = {name: value for name, value in {**values, "PENALTIES": penalties, "BLOCK": width}.items() if name in kernel.arg_names}
+            types = {n: "constexpr" if n in constants else POINTERS[n.removesuffix("_ptr")] if n.endswith("_ptr") else "i32" for n in kernel.arg_names}
+            places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+            aligned = {(n,): [["tt.divisibility", 16]] for n, name in enumerate(kernel.arg_names) if name.endswith("_ptr")}
+            made = triton.compile(
+                ASTSource(kernel, types, places, aligned), target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, "enable_fp_fusion": False}
+            )
+            label = "penalties" if penalties else ""
+            print(f"{kernel.fn.__name__:20} {label:10} warps {warps} shared {made.metadata.shared:6} {resources(made.asm['cubin'])}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=64)
+    parser.add_argument("--vocab", type=int, default=151936)
+    parser.add_argument("--spread", type=float, default=2.0, help="standard deviation of the random logits")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--compile", action="store_true")
+    args = parser.parse_args()
+    if args.compile:
+        compiled()
+        return
+    torch.manual_seed(0)
+    logits = (torch.randn(args.rows, args.vocab, device="cuda") * args.spread).bfloat16()
+    ids = torch.zeros(args.rows, dtype=torch.int64, device="cuda")
+    for name, (params, gate) in KINDS.items():
+        us = replay(drawn(logits, ids, params) if params else greedy(logits, ids))
+        row = {"sampling": name, "rows": args.rows, "vocab": args.vocab, "spread": args.spread, "us": round(us, 1), "gate_us": gate}
+        row |= {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
+        print(f"{name:36} {us:8.1f} us" + ("" if gate is None else f"  (gate {gate:.0f})"), flush=True)
+        if args.out is not None:
+            with args.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
