@@ -412,6 +412,5 @@ def draw(
         tl.store(ids_ptr + row, chosen)
     tl.store(asked_ptr + _STEP * rows + row, step + 1)
     if PENALTIES:
-        if chosen >= 0:
-            place = count_ptr + row * vocab + chosen
-            tl.store(place, tl.load(place) + 1)
+        place = count_ptr + row * vocab + tl.maximum(chosen, 0)
+        tl.store(place, tl.load(place) + 1, chosen >= 0)
