@@ -22,7 +22,8 @@ from sparsec.pipeline import Compilation, load_manager  # noqa: E402
 HEADS = {"H": 8, "G": 4, "GP": 16, "D": 128, "DP": 128}
 MODEL = {**HEADS, "ENTRIES": 8, "EP": 16, "ROWS": 8, "HQ": 32, "PAGE": 16, "CHUNK": 1024, "TILE": 64, "STAGES": 2, "EXACT": False, "NORM": True}
 SETTINGS = {  # of generated kernels by name: constants that differ, and warps, as gpu/forward.py launches them
-    "write_rows": ({}, 1), "attend_pages": ({"CHUNK": 512, "STAGES": 3}, 2), "attend_rows_and_tell": ({}, 2), "add_mass": ({"TILE": 512}, 4),
+    "write_rows": ({}, 1), "attend_pages": ({"CHUNK": 512, "STAGES": 3}, 2), "attend_tokens": ({"CHUNK": 512, "STAGES": 3}, 2),
+    "attend_rows_and_tell": ({}, 2), "add_mass": ({"TILE": 512}, 4),
 }  # fmt: skip
 INTS = ("table", "len", "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "row_pos", "pos", "key", "entry", "listed")
 FLOATS = ("part", "lse", "logits", "cos", "sin", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq", "score", "top", "total",
