@@ -39,20 +39,20 @@ def _fused_layer(layer: nn.Module) -> LayerWeights:
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     return LayerWeights(
         before_attention=layer.input_layernorm.weight,
-        qkv=_fuse([projection.weight for projection in projections]),
-        qkv_bias=None if attention.q_proj.bias is None else _fuse([projection.bias for projection in projections]),
+        qkv=fuse([projection.weight for projection in projections]),
+        qkv_bias=None if attention.q_proj.bias is None else fuse([projection.bias for projection in projections]),
         q_norm=None if attention.q_norm is None else attention.q_norm.weight,
         k_norm=None if attention.k_norm is None else attention.k_norm.weight,
         out=attention.o_proj.weight,
         out_bias=attention.o_proj.bias,
         before_mlp=layer.post_attention_layernorm.weight,
-        gate_up=_fuse([mlp.gate_proj.weight, mlp.up_proj.weight]),
+        gate_up=fuse([mlp.gate_proj.weight, mlp.up_proj.weight]),
         down=mlp.down_proj.weight,
     )
 
 
 @torch.no_grad()
-def _fuse(parts: list[nn.Parameter]) -> Tensor:
+def fuse(parts: list[nn.Parameter]) -> Tensor:
     """One tensor of all parts, stacked along their first axis; each part is made a view of it."""
     rows = [part.shape[0] for part in parts]
     first = parts[0]

@@ -155,6 +155,10 @@ def _assemble(module: PreTrainedModel, shape: ModelShape, device: torch.device, 
     rope = Rope.of_module(module.model.rotary_emb).to(device)
     scales = {adapter.scale for adapter in adapt(module.model.layers, shape.family)}
     assert len(scales) == 1, f"{shape.name}: layers scale their scores differently: {sorted(scales)}"
+    if device.type == "cuda":
+        from ..gpu.modules import fuse_modules
+
+        fuse_modules(module)
     dtype = module.model.embed_tokens.weight.dtype
     shape = replace(shape, scale=scales.pop(), dtype=str(dtype).removeprefix("torch."))
     return LoadedModel(shape, tokenizer, module, device, dtype, rope, tokenizer.eos_ids)
