@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "runtime"))
+for shared in ("runtime", "golden"):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / shared))
 
 
 def pytest_collection_modifyitems(items):
