@@ -220,7 +220,7 @@ class DecodeForward:
         )  # fmt: skip
         self.kernels.merge_chunks[(buffers.rows, shape.q_heads)](
             buffers.part, buffers.part_lse, held, out_ptr=buffers.attended, row_lse_ptr=buffers.row_lse, **firsts, **common, H=shape.kv_heads, G=shape.group,
-            D=shape.head_dim, DP=_pow2(shape.head_dim), CHUNK=size.chunk, TILE=64 if buffers.ids.is_cuda else 32, num_warps=4, **self.chain,
+            D=shape.head_dim, DP=_pow2(shape.head_dim), CHUNK=size.chunk, TILE=32, num_warps=1, **self.chain,
         )  # fmt: skip
         if mass is not None:
             self.kernels.add_mass[(8 * tuning.multiprocessors,)](

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -34,7 +34,7 @@ class ProjectionTiles:
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """whole, picked: attention over all pages of a row, or over those that a method picked; weighing: over all pages where it also writes its
-    logits. bounds: tile and programs of the pages' bounds; projections: by (width, depth), up to `max_rows` rows."""
+    logits. bounds: tile and programs of the pages' bounds; projections: by (width, depth), for up to so many rows each."""
 
     multiprocessors: int
     whole: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=4, stages=2, programs=4)
@@ -42,20 +42,20 @@ class Tuning:
     bounds: AttentionSizes = AttentionSizes(chunk=0, tile=64, warps=4, stages=1, programs=4)
     picked: AttentionSizes = AttentionSizes(chunk=512, tile=64, warps=2, stages=3, programs=4)
     chained: bool = False  # measured both faster and slower: off until that is understood
-    max_rows: int = 16
-    projections: Mapping[tuple[int, int], ProjectionTiles] = field(default_factory=dict)
+    projections: Mapping[tuple[int, int], Sequence[tuple[int, ProjectionTiles]]] = field(default_factory=dict)
 
     def tiles_of(self, weight: Tensor, rows: int) -> ProjectionTiles | None:
         """None: the vendor's library is as fast, or was not measured."""
-        return self.projections.get(tuple(weight.shape)) if rows <= self.max_rows and weight.element_size() == 2 else None
+        measured = self.projections.get(tuple(weight.shape), ()) if weight.element_size() == 2 else ()
+        return next((tiles for most, tiles in measured if rows <= most), None)
 
 
 _INTERPRETER = AttentionSizes(chunk=32, tile=16, warps=4, stages=1, programs=1)
-_HOPPER = {  # benchmarks/kernels.py tiles, up to 16 rows
-    (6144, 4096): ProjectionTiles(64, 256, 4, 4),
-    (4096, 4096): ProjectionTiles(64, 128, 3, 4, splits=4),
-    (28672, 4096): ProjectionTiles(32, 128, 3, 4),
-    (4096, 14336): ProjectionTiles(64, 128, 3, 4, splits=4),
+_HOPPER = {  # benchmarks/kernels.py tiles, at 8, 22 and 64 rows
+    (6144, 4096): ((16, ProjectionTiles(64, 256, 4, 4)),),
+    (4096, 4096): ((64, ProjectionTiles(64, 128, 3, 4, splits=4)),),
+    (28672, 4096): ((16, ProjectionTiles(32, 128, 3, 4)), (32, ProjectionTiles(64, 128, 3, 4)), (64, ProjectionTiles(64, 64, 3, 4))),
+    (4096, 14336): ((64, ProjectionTiles(64, 128, 3, 4, splits=4)),),
 }
 
 
