@@ -59,7 +59,7 @@ def _variants(tells: bool, pages: PagesOf | None, tokens: TokensOf | None) -> li
         doc = "Attention over the pages listed in pages [row, head, n] (indexes into the row's table); len counts their tokens."
         found.append(Variant("attend_pages", "pages", False, doc))
     if tokens is not None:
-        doc = f"Attention over the rows listed in tokens [row, n], which line {tokens.line} chose; len counts them."
+        doc = f"Attention over the slots listed in tokens [row, n] as page * PAGE + slot, which line {tokens.line} chose; len counts them."
         found.append(Variant("attend_tokens", "tokens", False, doc))
     return found
 

@@ -73,6 +73,14 @@ def test_a_row_does_not_depend_on_the_rows_beside_it():
     assert together[0].equal(alone[0])
 
 
+def test_listed_tokens_become_slots_of_their_pages(monkeypatch):
+    monkeypatch.setattr(choice, "TILE", 4)
+    table = torch.tensor([[[7, 3, 9]], [[2, 5, 1]]], dtype=torch.int32)
+    listed = torch.tensor([[0, 3, 4, 6, 9, 11], [1, 4, 5, 0, 0, 0]], dtype=torch.int32)
+    choice.place_tokens(listed, torch.tensor([6, 3], dtype=torch.int32), table, 4)
+    assert listed.tolist() == [[28, 31, 12, 14, 37, 39], [9, 20, 21, 0, 0, 0]]
+
+
 def ids_with(params, kernels, lengths=(41, 9), new=4, tokens=128):
     made = engine("omnikv", params={**SMALL["omnikv"], **params})
     if kernels:

@@ -23,7 +23,7 @@ from .eligible import model_reasons
 from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
 from .kernels.project import project, project_gated
 from .ranking import rank_best
-from .tokens import list_tokens
+from .tokens import list_tokens, place_tokens
 from .row_sampling import Draws
 from .tuning import ProjectionTiles, Tuning
 from .weights import LayerWeights, fused_weights
@@ -196,7 +196,7 @@ class DecodeForward:
         """Attention over what the layer reads, in chunks, and their merge; then what a hook asks of the newest query's probs."""
         storage, shape, tuning = self.storage, self.model.shape, self.tuning
         table, table_strides = self._table(layer, buffers)
-        held, options = buffers.held_of(layer), dict(table_strides)
+        held, options = buffers.held_of(layer), {"table_ptr": table, **table_strides}
         kernel, size = self.kernels.attend_rows, tuning.whole
         mass = self.plan.mass if self.weighs[layer] else None
         if self.chooses[layer]:
@@ -204,7 +204,7 @@ class DecodeForward:
             options |= {"pages_ptr": buffers.chosen, "pages_row": buffers.chosen.stride(0), "pages_head": buffers.chosen.stride(1)}
         elif self.reads[layer]:
             kernel, size, held = self.kernels.attend_tokens, tuning.picked, buffers.header[CHOSEN_TOKENS]
-            options |= {"tokens_ptr": buffers.listed, "tokens_row": buffers.listed.stride(0)}
+            options = {"tokens_ptr": buffers.listed, "tokens_row": buffers.listed.stride(0)}
         elif mass is not None or self.lists[layer] or kind.asks:
             kernel, size = self.kernels.attend_rows_and_tell, tuning.weighing
             options |= {"logits_ptr": buffers.logits, "logits_row": buffers.logits.shape[2]}
@@ -214,7 +214,7 @@ class DecodeForward:
         entries = held.shape[0]
         common = {"ENTRIES": entries, "EP": max(16, _pow2(entries))}
         kernel[(min(buffers.part.shape[0], size.programs * tuning.multiprocessors),)](
-            buffers.q, *self._pools(layer), table, held, part_ptr=buffers.part, lse_ptr=buffers.part_lse, scale2=float(shape.scale) * LOG2_E, **options,
+            buffers.q, *self._pools(layer), len_ptr=held, part_ptr=buffers.part, lse_ptr=buffers.part_lse, scale2=float(shape.scale) * LOG2_E, **options,
             **common, **self._heads(), PAGE=storage.page_size, CHUNK=size.chunk, TILE=size.tile, STAGES=size.stages,
             EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
         )  # fmt: skip
@@ -228,18 +228,19 @@ class DecodeForward:
                 **common, H=shape.kv_heads, G=shape.group, PAGE=storage.page_size, TILE=512, num_warps=4, **self.chain,
             )  # fmt: skip
         if self.lists[layer]:
-            self._list(held, buffers)
+            self._list(held, buffers, table)
         if kind.asks:
             self.kernels.ask_newest[(4 * tuning.multiprocessors,)](
                 buffers.logits, buffers.row_lse, held, buffers.asked[layer], buffers.logits.shape[2], buffers.asked.stride(1),
                 **common, HQ=shape.q_heads, TILE=256, num_warps=4, **self.chain,
             )  # fmt: skip
 
-    def _list(self, held: Tensor, buffers: DecodeBuffers) -> None:
-        """The tokens that later layers read, from the logits that attention just told."""
+    def _list(self, held: Tensor, buffers: DecodeBuffers, table: Tensor) -> None:
+        """The slots that later layers read, from the logits that attention just told."""
         assert self.plan.tokens is not None
         first, newest, count = (buffers.header[n] for n in (FIRST_CHOSEN, NEWEST_CHOSEN, CHOSEN_TOKENS))
         list_tokens(buffers.logits, held, first, newest, count, buffers.listed, shares=self.plan.tokens.shares, options=self.chain)
+        place_tokens(buffers.listed, count, table, self.storage.page_size, options=self.chain)
 
     def _greedy(self, logits: Tensor, buffers: DecodeBuffers) -> None:
         vocab, (_, parts) = logits.shape[1], buffers.best.shape

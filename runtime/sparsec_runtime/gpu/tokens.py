@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from .kernels.draw import sum_candidates, worth_of_tokens
+from .kernels.draw import slots_of_tokens, sum_candidates, worth_of_tokens
 from .ranking import NO_OPTIONS, pow2, rank_best
 
 PART, TILE = 1024, 256  # tokens of one program, and of one step of it
@@ -33,3 +33,12 @@ def list_tokens(
         logits, top, total, held, first, newest, worth, logits.stride(1), tokens, parts, SHARES=shares, PARTS=pow2(parts), **common
     )
     rank_best(worth, held, count, listed[:, None], ends=(first, newest), options=options)
+
+
+def place_tokens(listed: Tensor, count: Tensor, table: Tensor, page_size: int, *, options: Mapping[str, bool] = NO_OPTIONS) -> None:
+    """listed [row, n], indexes of tokens, becomes their slots in the pools: what every layer of one table reads without asking the table again.
+
+    table [row, 1, page of the row]; a slot is page * page_size + place in the page.
+    """
+    rows, width = listed.shape
+    slots_of_tokens[(-(-width // TILE), rows)](listed, count, table, listed.stride(0), table.stride(0), PAGE=page_size, TILE=TILE, num_warps=1, **options)

@@ -63,3 +63,16 @@ def worth_of_tokens(
             total = tl.sum(tl.load(total_ptr + at, real, 0.0) * tl.exp2(tops - top[:, None]), 1)
             worth = tl.exp2(worth - tl.where(head < HQ, top + tl.log2(total), 0.0)[:, None])
         tl.store(worth_ptr + row * worth_row + token, tl.max(worth, 0), here)
+
+
+@triton.jit
+def slots_of_tokens(listed_ptr, count_ptr, table_ptr, listed_row, table_row, PAGE: tl.constexpr, TILE: tl.constexpr, CHAINED: tl.constexpr = False):
+    """listed [row, n]: the index of a row's token becomes page * PAGE + slot, in place. Program (tile, row)."""
+    after_previous(CHAINED)
+    let_next(CHAINED)
+    row, n = tl.program_id(1).to(tl.int64), tl.program_id(0) * TILE + tl.arange(0, TILE)
+    here = n < tl.load(count_ptr + row)
+    at = listed_ptr + row * listed_row + n
+    token = tl.load(at, here, 0)
+    page = tl.load(table_ptr + row * table_row + token // PAGE, here, 0)
+    tl.store(at, page * PAGE + token % PAGE, here)
