@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import ops
 from .attention.observe import QueryBlock
 from .cache import CacheManager
-from .decode_plan import DecodePlan, Keep, Mass, PageChoice, TokenChoice
+from .decode_plan import DecodePlan, Keep, Mass, Moves, PageChoice, TokenChoice
 from .layout import Codec, Counts, Layout, StateLayout, SummaryLayout, ZoneLayout
 from .params import ParamSpec
 from .summaries import PageView
@@ -22,6 +22,7 @@ __all__ = [
     "Keep",
     "Layout",
     "Mass",
+    "Moves",
     "PageChoice",
     "PageView",
     "ParamSpec",

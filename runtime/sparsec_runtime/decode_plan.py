@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from .layout import Part
+
 Reduction = Literal["sum", "mean", "max"]
 
 
@@ -74,8 +76,17 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
+class Moves:
+    """finish_step: the oldest rows of the newest zone go to the zone `to`, as many as the manager's rows_after says; K and V may go apart."""
+
+    zone: str
+    to: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """`hooks` are those that the shapes below cover; finish_step among them only evicts, when the host's counts say so.
+    """`hooks` are those that the shapes below cover; finish_step among them only evicts or moves, when the host's counts say so.
 
     idle: hooks that a decode step runs and in which the method does nothing then, since it acts in prompts alone.
     """
@@ -86,4 +97,5 @@ class DecodePlan:
     pages: PageChoice | None = None
     tokens: TokenChoice | None = None
     keep: Keep | None = None
+    moves: Moves | None = None
     reasons: tuple[str, ...] = ()

@@ -193,6 +193,11 @@ class PackedStore:
         self._minimum = stream.array(lines, inner, dtype, payload=True) if codec.zero else None
         self._rows_per_line = codec.block if along_tokens else 1
 
+    @property
+    def arrays(self) -> tuple[PagedArray, PagedArray, PagedArray | None]:
+        """Words, scales and minima: what kernels read and write."""
+        return self._words, self._scale, self._minimum
+
     def stored(self, at: Addresses, layer: int, width: int) -> Quantised:
         """Codes and scales of the first `width` rows (rounded up to whole blocks)."""
         whole = -(-width // self._rows_per_line) * self._rows_per_line

@@ -63,7 +63,7 @@ def _imports(plan: Plan) -> list[str]:
     names |= {"PageView"} if layout.summaries else set()
     decode = " ".join(decode_lines(plan))
     names |= {"DecodePlan"} if decode else set()
-    names |= {name for name in ("Keep", "Mass", "PageChoice", "TokenChoice") if f"{name}(" in decode}
+    names |= {name for name in ("Keep", "Mass", "Moves", "PageChoice", "TokenChoice") if f"{name}(" in decode}
     names -= set() if plan.bindings else {"View"}
     host = [*_counts(plan.counts), *(str(b.guard) for b in plan.bindings), str(layout.ring)]
     host += [str(text) for p in plan.params for text in (p.low, p.high, p.default)]

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from sparsec.codegen.plan import Accumulate, Attend, Bind, Binding, Evict, Op, Plan, Skip, Step, Update, walk
 from sparsec.codegen.token_choice import TokensOf, token_choice
+from sparsec.codegen.zone_moves import zone_moves
 
 DECODE_HOOKS = (
     "kv_write", "build_decode_selection", "before_decode_attention", "after_decode_attention", "layer_end", "finish_step",
@@ -197,7 +198,10 @@ def _tokens(plan: Plan) -> TokensOf | None:
 
 
 def _moves(plan: Plan, bindings: list[Binding]) -> Found:
-    """Evictions run in bulk between two graphs, when the host's counts say that they are due."""
+    """Evictions and moves run in bulk between two graphs, when the host's counts say that they are due."""
+    if len(plan.layout.zones) > 1:
+        moves = zone_moves(_effects(bindings), plan.layout, bindings[0].line)
+        return "kernels move the oldest rows of the newest of two zones to the other, and no others" if moves is None else {"moves": moves}
     for binding in bindings:
         if not all(isinstance(step, Bind | Skip | Evict) for step in binding.steps):
             return "only evictions can wait for the end of a step"

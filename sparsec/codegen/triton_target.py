@@ -8,6 +8,8 @@ from sparsec.codegen.emit import Origin, render
 from sparsec.codegen.plan import Plan
 from sparsec.codegen.skeletons import KeepOf, MassOf, PagesOf, Skeletons
 from sparsec.codegen.token_choice import TokensOf
+from sparsec.codegen.zone_moves import MovesOf
+from sparsec.codegen.zone_target import two_zones_text
 
 _TABLES = {
     "shared": "One table serves all layers and heads.",
@@ -29,6 +31,8 @@ class Variant:
 def decode_text(plan: Plan, skeletons: Skeletons, origin: Origin) -> str:
     """decode.py of an artifact. The method must have no reasons against kernels."""
     assert not skeletons.reasons, f"no kernels for {skeletons.reasons}"
+    if skeletons.fact(MovesOf) is not None:
+        return two_zones_text(plan, origin)
     mass, pages, keep = skeletons.fact(MassOf), skeletons.fact(PagesOf), skeletons.fact(KeepOf)
     asked = keep if keep is not None and keep.asked is not None else None
     firsts = plan.layout.position == "rank"
@@ -45,7 +49,7 @@ def decode_text(plan: Plan, skeletons: Skeletons, origin: Origin) -> str:
     tools = ["chunk_sizes", "lengths_of", "product", "rotated", *([] if per_head else ["unit_of"])]
     text = render(
         "triton/decode.py.j2", plan, origin, parts=_parts(variants, mass, pages, asked), tables=_TABLES[plan.layout.scope],
-        tools=(["ALWAYS"] if pages is not None else []) + tools, variants=variants, firsts=firsts, per_head=per_head,
+        tools=(["ALWAYS"] if pages is not None else []) + tools, variants=variants, apart=False, firsts=firsts, per_head=per_head,
         positions=plan.layout.evicts, mass=mass, pages=pages, asked=asked, written=written, shapes=shapes,
     )  # fmt: skip
     return "\n".join(line.rstrip() for line in text.rstrip().split("\n")) + "\n"

@@ -18,7 +18,7 @@ from .sampling import SampleBuffers
 from .transfer import send
 from .tuning import Tuning
 
-POSITION, CHOSEN_TOKENS, CHOSEN_PAGES, FIRST_CHOSEN, NEWEST_CHOSEN, FIRST_ROWS, HEADER = range(7)
+POSITION, CHOSEN_TOKENS, CHOSEN_PAGES, FIRST_CHOSEN, NEWEST_CHOSEN, FIRST_ROWS, K_PACKED, V_PACKED, K_TAIL, V_TAIL, HEADER = range(11)
 
 
 class DecodeBuffers:
@@ -36,7 +36,12 @@ class DecodeBuffers:
         self.counts = torch.zeros(HEADER * rows + lines * self._entries, dtype=torch.int32, device=device)
         self.header = self.counts[: HEADER * rows].view(HEADER, rows)
         self.held = self.counts[HEADER * rows :].view(lines, self._entries)
-        self.table = torch.zeros((rows, table_rows(scope, storage.layers, storage.heads), self.pages), dtype=torch.int32, device=device)
+        streams = {store.stream.name: store.stream.geometry.page_size for store in storage.stores.values()}
+        lines_of_table = table_rows(scope, storage.layers, storage.heads)
+        self.tables = {
+            name: torch.zeros((rows, lines_of_table, -(-tokens // page)), dtype=torch.int32, device=device) for name, page in streams.items()
+        }
+        self.table = self.tables[storage.stream_of(storage.newest_zone, "K").name]
         self.ids = torch.zeros(rows, dtype=torch.int64, device=device)
         self.x = torch.empty((rows, shape.hidden), dtype=dtype, device=device)
         self.normed = torch.empty_like(self.x)
@@ -53,6 +58,9 @@ class DecodeBuffers:
         self.best = torch.empty((rows, parts), dtype=torch.float32, device=device)
         self.best_id = torch.empty((rows, parts), dtype=torch.int32, device=device)
         items = self._items(tokens, tuning.whole.chunk, pool_tokens, storage)
+        if plan.moves is not None:
+            zones = tuning.zones
+            items = self._items(tokens, min(zones.chunk, 2 * zones.rest), pool_tokens, storage) + self._items(tokens, zones.chunk, pool_tokens, storage)
         if plan.pages is not None or plan.tokens is not None:
             items = max(items, rows * storage.heads * (17 + choice // (tuning.picked.chunk // 2)))
         if plan.tokens is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ..cache import CacheManager
+from ..decode_plan import DecodePlan
 from ..hooks import AFTER_ATTENTION, BEFORE_ATTENTION, FINISH_STEP, bound_hooks
+from ..layout import Layout
 from ..models.loading import LoadedModel
 from ..rope import Rope
 
@@ -21,8 +23,7 @@ def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
     bound = bound_hooks(method)
     covered = {*plan.hooks, *plan.idle}
     reasons += [f"{hook} matches no kernel skeleton" for hook in DECODE_HOOKS if hook in bound - covered and not plan.reasons]
-    if len(layout.zones) > 1 or not layout.zones[0].raw:
-        reasons.append("rows lie in several zones, or in a codec: no kernel reads them yet")
+    reasons += _zone_reasons(layout, plan)
     if layout.position == "rank" and (layout.scope != "shared" or plan.keep is None or plan.keep.state is not None):
         reasons.append("positions are counted anew inside the cache: kernels do that where the first and the newest rows are kept and no others")
     known = {choice.state for choice in (plan.mass, plan.tokens) if choice is not None}
@@ -39,6 +40,19 @@ def layer_reasons(manager: CacheManager) -> tuple[str, ...]:
     hooks = ("build_decode_selection", "after_decode_attention")
     both = [layer for layer in range(manager.storage.layers) if all(manager.fires(hook, layer) for hook in hooks)]
     return tuple(f"layer {layer} chooses tokens and reads chosen ones: what chooses reads all" for layer in both)
+
+
+def _zone_reasons(layout: Layout, plan: DecodePlan) -> list[str]:
+    """Kernels read one raw zone, or a raw one whose oldest rows move to another, raw or coded one."""
+    if len(layout.zones) == 1 and layout.zones[0].raw:
+        return []
+    if plan.moves is None or len(layout.zones) != 2 or not layout.zones[0].raw:
+        return ["rows lie in several zones, or in a codec: kernels read a raw zone whose oldest rows move to one other zone"]
+    reasons = [] if layout.scope == "shared" and layout.position == "logical" else ["rows in two zones are read where all layers and heads hold as many"]
+    if plan.mass is not None or plan.pages is not None or plan.tokens is not None:
+        reasons.append("rows in two zones are attended whole, and nothing is told of it")
+    blocks = [codec.block for codec in layout.zones[1].codecs.values() if codec is not None]
+    return reasons + [f"a block of {block} values is no power of two" for block in blocks if block & (block - 1)]
 
 
 def model_reasons(method: type[CacheManager], model: LoadedModel) -> tuple[str, ...]:

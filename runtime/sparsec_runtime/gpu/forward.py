@@ -18,15 +18,16 @@ from ..cache import CacheManager
 from ..decode_plan import DecodePlan
 from ..models.loading import LoadedModel
 from ..storage import Storage
-from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_CHOSEN, FIRST_ROWS, NEWEST_CHOSEN, POSITION, DecodeBuffers
+from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_CHOSEN, FIRST_ROWS, K_TAIL, NEWEST_CHOSEN, POSITION, V_TAIL, DecodeBuffers
 from .eligible import model_reasons
 from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
 from .kernels.project import project, project_gated
 from .ranking import rank_best
-from .tokens import list_tokens, place_tokens
 from .row_sampling import Draws
+from .tokens import list_tokens, place_tokens
 from .tuning import ProjectionTiles, Tuning
 from .weights import LayerWeights, fused_weights
+from .zones import attend_two_zones
 
 LOG2_E = 1.0 / math.log(2.0)
 
@@ -104,7 +105,12 @@ class DecodeForward:
         self._write(layer, qkv, buffers)
         if self.chooses[layer]:
             self._choose(layer, buffers)
-        self._attend(layer, buffers, kind)
+        if self.plan.moves is not None:
+            size, scale2 = self.tuning.zones, float(self.model.shape.scale) * LOG2_E
+            programs = size.programs * self.tuning.multiprocessors
+            attend_two_zones(self.kernels, self.storage, layer, buffers, size, programs, scale2, self._heads(), self.chain)
+        else:
+            self._attend(layer, buffers, kind)
         return buffers.attended
 
     def _layer(self, layer: int, delta: Tensor | None, buffers: DecodeBuffers, kind: StepKind) -> Tensor:
@@ -172,9 +178,13 @@ class DecodeForward:
         if plan.pages is not None:
             low, high = self._bounds(layer)
             options |= {f"summary_{plan.pages.low}_ptr": low, f"summary_{plan.pages.high}_ptr": high}
+        held = buffers.held_of(layer)
+        if plan.moves is not None:
+            held = buffers.header[K_TAIL]
+            options |= {"v_table_ptr": buffers.tables[storage.stream_of(plan.moves.zone, "V").name], "v_len_ptr": buffers.header[V_TAIL]}
         self.kernels.write_rows[(buffers.rows, shape.q_heads + 2 * shape.kv_heads)](
             qkv, buffers.q, keys, values, qkv if w.q_norm is None else w.q_norm, qkv if w.k_norm is None else w.k_norm, buffers.cos[0], buffers.sin[0],
-            table_ptr=table, len_ptr=buffers.held_of(layer), half=storage.rope.dim // 2, eps=shape.rms_eps, **options,
+            table_ptr=table, len_ptr=held, half=storage.rope.dim // 2, eps=shape.rms_eps, **options,
             HQ=shape.q_heads, H=shape.kv_heads, D=shape.head_dim, DP=_pow2(shape.head_dim), PAGE=storage.page_size, NORM=w.q_norm is not None,
             num_warps=1, **self.chain,
         )  # fmt: skip

@@ -9,23 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..cache import CacheManager
-from ..decode_plan import At, TokenChoice
+from ..decode_plan import At, Moves, TokenChoice
 from ..hooks import FINISH_STEP, bound_hooks
+from ..layout import PARTS
 from ..models.loading import LoadedModel
-from ..planning import zones_after
+from ..planning import ZoneRows, zones_after
 from ..sequence import Sequence
 from ..step import StepBatch
 from .addresses import CapturedAddresses
-from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_CHOSEN, FIRST_ROWS, HEADER, NEWEST_CHOSEN, POSITION, DecodeBuffers
+from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_CHOSEN, FIRST_ROWS, HEADER, K_PACKED, K_TAIL, NEWEST_CHOSEN, POSITION, V_PACKED, V_TAIL, DecodeBuffers
 from .eligible import layer_reasons, reasons_against_graph
 from .evict import evict_rows, evicts_on_device, turn_prompt
 from .forward import DecodeForward, StepKind
+from .moves import move_rows
 from .row_sampling import Draws, RowSampling, draws_of
 from .sampling import SampleBuffers
 from .tuning import tuning_of
@@ -39,10 +42,10 @@ class CannotCapture(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Bucket:
-    """mirror: the device's table on the host; captured: a graph, the logits that it writes, and where its tensors lay, for each kind of step."""
+    """mirrors: the device's tables on the host, by stream; captured: a graph, the logits that it writes, and where its tensors lay, for each kind of step."""
 
     buffers: DecodeBuffers
-    mirror: np.ndarray
+    mirrors: dict[str, np.ndarray]
     captured: dict[StepKind, tuple[torch.cuda.CUDAGraph, Tensor, CapturedAddresses]] = field(default_factory=dict)
 
 
@@ -120,6 +123,9 @@ class DecodeGraphs:
     def commit_step(self) -> None:
         """Counts the step's rows; where the host's counts say that rows go, the generated hooks move them."""
         assert self._batch is not None, "no step has begun"
+        if self.manager.DECODE.moves is not None:
+            self._commit_moves(self._batch, self.manager.DECODE.moves)
+            return
         after = self._rows_after_step()
         if len(self._dropped) == len(self._sequences):
             pass  # nobody is left
@@ -128,6 +134,22 @@ class DecodeGraphs:
             self.bulk_steps += 1
         else:
             _count(self._sequences, after)
+        self._batch, self._sequences = None, []
+
+    def _commit_moves(self, batch: StepBatch, moves: Moves) -> None:
+        sequences, left = self._sequences, [row for row in range(len(self._sequences)) if row not in self._dropped]
+        after: list[ZoneRows] = [sequence.zone_rows for sequence in sequences]  # of a row that is no longer in the step, nothing goes
+        for row in left:
+            after[row] = zones_after(self.manager, sequences[row], batch, row)
+        going = any((zones[moves.to, part] != s.zone_rows[moves.to, part]).any() for s, zones in zip(sequences, after) for part in moves.parts)
+        if going:
+            move_rows(self.manager.storage, moves, self._bucket_of(len(sequences)).buffers.tables, sequences, after)
+            self.bulk_steps += 1
+        for row in left:
+            sequences[row].rows, sequences[row].zone_rows = sequences[row].rows + 1, dict(after[row])
+            sequences[row].length += 1
+        if going:
+            self.manager.release_step([sequences[row] for row in left])  # the pages behind the rows that stay in the newest zone
         self._batch, self._sequences = None, []
 
     def drop(self, handle: int) -> None:
@@ -192,17 +214,15 @@ class DecodeGraphs:
 
     def _mirror_tables(self, bucket: _Bucket) -> None:
         """Sends the entries of the tables that differ from what the device has."""
-        name = self.manager.storage.row_stream.name
-        for row, sequence in enumerate(self._sequences):
-            pages = sequence.tables[name].pages
-            width = sequence.tables[name].width
-            assert width <= bucket.buffers.pages, f"a request of {width} pages; the graph was captured for {bucket.buffers.pages}"
-            known = bucket.mirror[row, :, :width]
+        for (name, table), (row, sequence) in product(bucket.buffers.tables.items(), enumerate(self._sequences)):
+            pages, width = sequence.tables[name].pages, sequence.tables[name].width
+            assert width <= table.shape[2], f"a request of {width} pages; the graph was captured for {table.shape[2]}"
+            known = bucket.mirrors[name][row, :, :width]
             changed = np.flatnonzero((known != pages[:, :width]).any(axis=0))
             if len(changed):
                 first, last = changed[0], changed[-1] + 1
                 known[:, first:last] = pages[:, first:last]
-                bucket.buffers.send(bucket.buffers.table[row, :, first:last], pages[:, first:last])
+                bucket.buffers.send(table[row, :, first:last], pages[:, first:last])
 
     def _send_counts(self, bucket: _Bucket, ids: Many[int] | None) -> None:
         buffers, rows = bucket.buffers, len(self._sequences)
@@ -215,6 +235,11 @@ class DecodeGraphs:
                 held.reshape(held.shape[0], buffers.rows, -1)[:, row] = sequence.rows + 1
             else:
                 held[:, row] = sequence.rows[: held.shape[0], 0] + 1
+            if self.manager.DECODE.moves is not None:
+                moves = self.manager.DECODE.moves
+                packed = [int(sequence.zone_rows[moves.to, part][0, 0]) for part in PARTS]
+                header[[K_PACKED, V_PACKED], row] = packed
+                header[[K_TAIL, V_TAIL], row] = [int(sequence.rows[0, 0]) + 1 - count for count in packed]
             if self.manager.DECODE.pages is not None:
                 self._choice(header, row, sequence)
             if self.manager.DECODE.tokens is not None:
@@ -287,7 +312,7 @@ class DecodeGraphs:
         buffers = DecodeBuffers(
             rows, self.tokens, choice, self.manager.storage, self.model.shape, self.manager.DECODE, forward.tuning, self.pool_tokens
         )
-        return _Bucket(buffers, np.zeros(tuple(buffers.table.shape), dtype=np.int32))
+        return _Bucket(buffers, {name: np.zeros(tuple(table.shape), dtype=np.int32) for name, table in buffers.tables.items()})
 
     def _launch(self, bucket: _Bucket, kind: StepKind) -> Tensor:
         """Logits of one step, by the bucket's graph of this kind, which is captured when it is first needed."""

@@ -21,6 +21,20 @@ class AttentionSizes:
 
 
 @dataclass(frozen=True, slots=True)
+class ZoneSizes:
+    """Attention over two zones. chunk: tokens of an item of the older zone, rest: of the others; runs: of tokens in a step, group: tokens of a run that share
+    a step of the running softmax."""
+
+    chunk: int
+    rest: int
+    runs: int
+    group: int
+    warps: int
+    stages: int
+    programs: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProjectionTiles:
     """outputs: of one program; depth: channels per step; splits: of the depth, where the next norm can add them up."""
 
@@ -41,6 +55,7 @@ class Tuning:
     weighing: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=2, stages=2, programs=4)
     bounds: AttentionSizes = AttentionSizes(chunk=0, tile=64, warps=4, stages=1, programs=4)
     picked: AttentionSizes = AttentionSizes(chunk=512, tile=64, warps=2, stages=3, programs=4)
+    zones: ZoneSizes = ZoneSizes(chunk=1024, rest=128, runs=16, group=4, warps=2, stages=2, programs=4)
     chained: bool = False  # measured both faster and slower: off until that is understood
     projections: Mapping[tuple[int, int], Sequence[tuple[int, ProjectionTiles]]] = field(default_factory=dict)
 
@@ -51,6 +66,7 @@ class Tuning:
 
 
 _INTERPRETER = AttentionSizes(chunk=32, tile=16, warps=4, stages=1, programs=1)
+_ZONES = ZoneSizes(chunk=128, rest=32, runs=16, group=2, warps=4, stages=1, programs=1)
 _HOPPER = {  # benchmarks/kernels.py tiles, at 8, 22 and 64 rows
     (6144, 4096): ((16, ProjectionTiles(64, 256, 4, 4)),),
     (4096, 4096): ((64, ProjectionTiles(64, 128, 3, 4, splits=4)),),
@@ -61,7 +77,7 @@ _HOPPER = {  # benchmarks/kernels.py tiles, at 8, 22 and 64 rows
 
 def tuning_of(device: torch.device) -> Tuning:
     if device.type != "cuda":
-        return Tuning(3, _INTERPRETER, _INTERPRETER, _INTERPRETER, picked=_INTERPRETER)  # so few that items outnumber programs
+        return Tuning(3, _INTERPRETER, _INTERPRETER, _INTERPRETER, picked=_INTERPRETER, zones=_ZONES)  # so few that items outnumber programs
     count = torch.cuda.get_device_properties(device).multi_processor_count
     hopper = torch.cuda.get_device_capability(device)[0] == 9
     return Tuning(count, projections=_HOPPER if hopper else {})

@@ -1,0 +1,138 @@
+"""The oldest rows of a raw zone become codes of an older zone (codecs.py says the format), and the rows that stay move to the front of their pages.
+
+All arithmetic is in the model's dtype, as codecs.py does it: every result is rounded to it.
+"""
+
+import triton
+import triton.language as tl
+
+from .tools import unit_of
+
+
+@triton.jit
+def rounded(x, kind: tl.constexpr):
+    """fp32 values as the model's dtype holds them."""
+    return x.to(kind).to(tl.float32)
+
+
+@triton.jit
+def quantised(values, kind: tl.constexpr, AXIS: tl.constexpr, BITS: tl.constexpr, ZERO: tl.constexpr):
+    """Codes, scales and minima of values [.., block, ..] fp32, grouped along AXIS; scales and minima keep that axis with extent 1."""
+    most: tl.constexpr = 2**BITS - 1
+    if ZERO:
+        low = tl.min(values, AXIS, keep_dims=True)
+        spread = rounded(tl.max(values, AXIS, keep_dims=True) - low, kind)
+        scale = rounded(tl.div_rn(spread, tl.full(spread.shape, most, tl.float32)), kind)
+    else:
+        spread = tl.max(tl.abs(values), AXIS, keep_dims=True)
+        scale = rounded(tl.div_rn(spread, tl.full(spread.shape, 2 ** (BITS - 1) - 1, tl.float32)), kind)
+    scale = tl.where(scale == 0, 1.0, scale)  # a constant group, or a subnormal spread
+    if not ZERO:
+        low = rounded(scale * -(2.0 ** (BITS - 1)), kind)
+    x = rounded(tl.div_rn(rounded(values - low, kind), tl.broadcast_to(scale, values.shape)), kind)
+    x = tl.minimum(tl.maximum(x, 0.0), most)
+    return ((x + 12582912.0) - 12582912.0).to(tl.int32), scale, low  # 1.5 * 2^23: adding it rounds halves to even
+
+
+@triton.jit
+def encode_rows(
+    from_ptr, words_ptr, scale_ptr, low_ptr, from_table_ptr, table_ptr, moved_ptr, packed_ptr,
+    from_layer, words_layer, scale_layer, from_row, table_row,
+    H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, FROM_PAGE: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr,
+    BITS: tl.constexpr, ALONG_T: tl.constexpr, BLOCK: tl.constexpr, ZERO: tl.constexpr,
+):  # fmt: skip
+    """The first moved[row] rows of each head become rows packed[row] and on of the coded zone. Program (row * H + h, layer, run of ROWS rows).
+
+    from [layer, unit, FROM_PAGE, D]; words int32 [layer, unit, PAGE * BITS / 32, D]; scale, low: [layer, unit, PAGE / BLOCK, D] along tokens,
+    [layer, unit, PAGE, D / BLOCK] along channels. ROWS holds whole words and whole blocks; along tokens rows come in whole blocks.
+    """
+    place, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    row, h = place // H, place % H
+    moved, packed = tl.load(moved_ptr + row), tl.load(packed_ptr + row)
+    base = (packed // ROWS + tl.program_id(2)) * ROWS
+    if base < packed + moved:
+        kind: tl.constexpr = from_ptr.dtype.element_ty
+        each: tl.constexpr = 32 // BITS
+        c = tl.arange(0, DP)
+        token = base + tl.arange(0, ROWS)
+        new = (token >= packed) & (token < packed + moved)
+        rank = token - packed
+        unit = unit_of(tl.load(from_table_ptr + row * from_row + rank // FROM_PAGE, new, 0), h, H)
+        line = unit * FROM_PAGE + rank % FROM_PAGE
+        inside = (c < D)[None, :]
+        values = tl.load(from_ptr + layer * from_layer + line[:, None] * D + c[None, :], new[:, None] & inside, 0.0).to(tl.float32)
+        unit = unit_of(tl.load(table_ptr + row * table_row + base // PAGE), h, H)
+        if ALONG_T:
+            blocks: tl.constexpr = ROWS // BLOCK
+            codes, scale, low = quantised(tl.reshape(values, [blocks, BLOCK, DP]), kind, 1, BITS, ZERO)
+            n = tl.arange(0, blocks)
+            first = base + n * BLOCK
+            at = scale_layer * layer + (unit * (PAGE // BLOCK) + first % PAGE // BLOCK)[:, None] * D + c[None, :]
+            due = ((first >= packed) & (first < packed + moved))[:, None] & inside
+            scale, low = tl.reshape(scale, [blocks, DP]), tl.reshape(low, [blocks, DP])
+        else:
+            groups: tl.constexpr = DP // BLOCK
+            codes, scale, low = quantised(tl.reshape(values, [ROWS, groups, BLOCK]), kind, 2, BITS, ZERO)
+            n = tl.arange(0, groups)
+            at = scale_layer * layer + (unit * PAGE + token % PAGE)[:, None] * (D // BLOCK) + n[None, :]
+            due = new[:, None] & (n < D // BLOCK)[None, :]
+            scale, low = tl.reshape(scale, [ROWS, groups]), tl.reshape(low, [ROWS, groups])
+        tl.store(scale_ptr + at, scale.to(kind), due)
+        if ZERO:
+            tl.store(low_ptr + at, low.to(kind), due)
+        lines: tl.constexpr = ROWS // each
+        shifts = tl.arange(0, each) * BITS
+        codes = tl.where(tl.reshape(new, [lines, each, 1]), tl.reshape(codes, [lines, each, DP]), 0)
+        words = tl.sum(codes << shifts[None, :, None], 1)  # disjoint bits
+        first = base + tl.arange(0, lines) * each
+        older = tl.minimum(tl.maximum(packed - first, 0), each)  # rows of the word that were there before
+        at = words_ptr + words_layer * layer + (unit * (PAGE // each) + first % PAGE // each)[:, None] * D + c[None, :]
+        begun = (older > 0) & (older < each)
+        kept = tl.load(at, begun[:, None] & inside, 0) & ((1 << (older % each * BITS)) - 1)[:, None]
+        tl.store(at, words | kept, ((older < each) & (first < packed + moved))[:, None] & inside)
+
+
+@triton.jit
+def copy_rows(
+    from_ptr, to_ptr, from_table_ptr, table_ptr, moved_ptr, packed_ptr, from_layer, to_layer, from_row, table_row,
+    H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, FROM_PAGE: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """The same where the older zone is raw: to [layer, unit, PAGE, D]."""
+    place, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    row, h = place // H, place % H
+    rank, c = tl.program_id(2) * ROWS + tl.arange(0, ROWS), tl.arange(0, DP)
+    here = rank < tl.load(moved_ptr + row)
+    token = tl.load(packed_ptr + row) + rank
+    line = unit_of(tl.load(from_table_ptr + row * from_row + rank // FROM_PAGE, here, 0), h, H) * FROM_PAGE + rank % FROM_PAGE
+    target = unit_of(tl.load(table_ptr + row * table_row + token // PAGE, here, 0), h, H) * PAGE + token % PAGE
+    inside = here[:, None] & (c < D)[None, :]
+    values = tl.load(from_ptr + layer * from_layer + line[:, None] * D + c[None, :], inside, 0.0)
+    tl.store(to_ptr + layer * to_layer + target[:, None] * D + c[None, :], values, inside)
+
+
+@triton.jit
+def shift_rows(
+    data_ptr, table_ptr, moved_ptr, held_ptr, data_layer, table_row,
+    H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Rows moved[row] to held[row] of each head become its first ones; data [layer, unit, PAGE, D]. Program (row * H + h, layer).
+
+    All loads of a tile are done before its stores, and later tiles read what none has written.
+    """
+    place, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    row, h = place // H, place % H
+    moved, held = tl.load(moved_ptr + row), tl.load(held_ptr + row)
+    t, c = tl.arange(0, TILE), tl.arange(0, DP)
+    table_ptr += row * table_row
+    data_ptr += layer * data_layer
+    if moved > 0:
+        for start in range(0, held - moved, TILE):
+            to = start + t
+            here = to < held - moved
+            of = to + moved
+            read = unit_of(tl.load(table_ptr + of // PAGE, here, 0), h, H) * PAGE + of % PAGE
+            write = unit_of(tl.load(table_ptr + to // PAGE, here, 0), h, H) * PAGE + to % PAGE
+            inside = here[:, None] & (c < D)[None, :]
+            values = tl.load(data_ptr + read[:, None] * D + c[None, :], inside, 0.0)
+            tl.debug_barrier()
+            tl.store(data_ptr + write[:, None] * D + c[None, :], values, inside)

@@ -1,0 +1,66 @@
+"""Moves of the oldest rows of the newest zone into the older one, encoded where that one holds codes: two launches a part for all layers, no read of the device.
+
+They run between two graphs, in the steps after which the host's counts say that rows go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..decode_plan import Moves
+from ..layout import Part
+from ..planning import ZoneRows
+from ..sequence import Sequence
+from ..storage import Storage
+from ..zones import PackedStore, RawStore
+from .kernels.encode import copy_rows, encode_rows, shift_rows
+
+
+def move_rows(storage: Storage, moves: Moves, tables: Mapping[str, Tensor], sequences: list[Sequence], after: list[ZoneRows]) -> None:
+    """The rows that `after` counts in the older zone beyond those that lie there go there. tables: of each stream, as the step used them."""
+    counts = {part: _counts(moves, part, sequences, after) for part in moves.parts}
+    sent = torch.from_numpy(np.stack(list(counts.values())))
+    device = storage.device
+    on_device = (sent.pin_memory() if device.type == "cuda" else sent).to(device, non_blocking=True)
+    for numbers, (part, host) in zip(on_device, counts.items()):
+        if host[0].any():
+            _move_part(storage, moves, part, tables, numbers, host)
+
+
+def _counts(moves: Moves, part: Part, sequences: list[Sequence], after: list[ZoneRows]) -> np.ndarray:
+    """Rows of each sequence [3, row]: that move, that lie in the older zone, and that lie in the newest, the new one counted."""
+    packed = np.array([sequence.zone_rows[moves.to, part][0, 0] for sequence in sequences])
+    held = np.array([sequence.zone_rows[moves.zone, part][0, 0] for sequence in sequences]) + 1
+    return np.stack([np.array([rows[moves.to, part][0, 0] for rows in after]) - packed, packed, held]).astype(np.int32)
+
+
+def _move_part(storage: Storage, moves: Moves, part: Part, tables: Mapping[str, Tensor], numbers: Tensor, host: np.ndarray) -> None:
+    tail, older = storage.stores[moves.zone, part], storage.stores[moves.to, part]
+    assert isinstance(tail, RawStore), f"rows leave zone '{moves.zone}', which must be raw"
+    table, target = tables[tail.stream.name], tables[older.stream.name]
+    (moved, packed, held), data = numbers, tail.rows.data
+    places, width = len(moved) * storage.heads, 1 << (storage.head_dim - 1).bit_length()
+    common = {"H": storage.heads, "D": storage.head_dim, "DP": width}
+    pages = {"FROM_PAGE": tail.stream.geometry.page_size, "PAGE": older.stream.geometry.page_size}
+    if isinstance(older, PackedStore):
+        codec, (words, scale, low) = older.codec, older.arrays
+        rows = max(codec.rows_per_word, codec.block if codec.along == "t" else 1)
+        runs = int((-(-(host[0] + host[1]) // rows) - host[1] // rows).max())
+        encode_rows[(places, storage.layers, runs)](
+            data, words.data, scale.data, scale.data if low is None else low.data, table, target, moved, packed,
+            data.stride(0), words.data.stride(0), scale.data.stride(0), table.stride(0), target.stride(0), **common, **pages, ROWS=rows,
+            BITS=codec.bits, ALONG_T=codec.along == "t", BLOCK=codec.block, ZERO=codec.zero, num_warps=4,
+        )  # fmt: skip
+    else:
+        to = older.rows.data
+        copy_rows[(places, storage.layers, -(-int(host[0].max()) // 32))](
+            data, to, table, target, moved, packed, data.stride(0), to.stride(0), table.stride(0), target.stride(0), **common, **pages, ROWS=32, num_warps=4
+        )
+    if (host[2] > host[0])[host[0] > 0].any():
+        shift_rows[(places, storage.layers)](
+            data, table, moved, held, data.stride(0), table.stride(0), **common, PAGE=pages["FROM_PAGE"], TILE=64 if data.is_cuda else 16, num_warps=4
+        )

@@ -1,0 +1,60 @@
+"""The Triton target where rows lie in two zones: decode.py with kernels that read codes of the older zone and raw rows of the newest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparsec.codegen.emit import Origin, render
+from sparsec.codegen.plan import CodecPlan, Plan
+
+WORD_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """K or V of the older zone. bits 0: raw; each: rows of a line (a word, or a row); shared: rows of one run share their scale."""
+
+    bits: int
+    each: int
+    along_t: bool
+    block: int
+    zero: bool
+    shared: bool
+
+    @property
+    def format(self) -> str:
+        if not self.bits:
+            return "[unit, PAGE, D]"
+        lines = f"PAGE / {self.block}, D" if self.along_t else f"PAGE, D / {self.block}"
+        return f"words of {self.bits}-bit codes [unit, PAGE / {self.each}, D], scales{' and minima' if self.zero else ''} [unit, {lines}]"
+
+
+def two_zones_text(plan: Plan, origin: Origin) -> str:
+    """decode.py of an artifact whose method has two zones."""
+    newest, older = plan.layout.zones
+    span = max(_each(older.key), _each(older.value))
+    k, v = _part(older.key, span), _part(older.value, span)
+    stored = [name for part, letter in ((k, "k"), (v, "v")) for name in _pointers(part, letter)]
+    raw = [part for part in (k, v) if not part.bits]
+    coded = ["lines_of", "rows_of"] + (["decoded", "decoded_rows", "scales_of", "spread"] if len(raw) < 2 else [])
+    text = render(
+        "triton/two_zones.py.j2", plan, origin, parts="write_rows, attend_zones, merge_zones", coded=sorted(coded), stored=stored, span=span,
+        k=k, v=v, zone=older.name, tail=newest.name,
+        apart=True, firsts=False, per_head=False, positions=False, mass=None, pages=None, written="", shapes="",
+    )  # fmt: skip
+    return "\n".join(line.rstrip() for line in text.rstrip().split("\n")) + "\n"
+
+
+def _each(codec: CodecPlan | None) -> int:
+    return 1 if codec is None else WORD_BITS // codec.bits
+
+
+def _part(codec: CodecPlan | None, span: int) -> Part:
+    if codec is None:
+        return Part(0, 1, False, 1, False, False)
+    along_t = codec.along == "t"
+    return Part(codec.bits, _each(codec), along_t, codec.block, codec.zero, along_t and codec.block % span == 0)
+
+
+def _pointers(part: Part, letter: str) -> list[str]:
+    return [letter, *([f"{letter}_scale"] if part.bits else []), *([f"{letter}_low"] if part.zero else [])]

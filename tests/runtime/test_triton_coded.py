@@ -1,0 +1,164 @@
+"""Rows in two zones, the older one coded: encoding, attention and whole decode steps in interpreter mode, in fp32, against the torch path."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+if torch.cuda.is_available():
+    pytest.skip("tests/gpu runs the compiled kernels", allow_module_level=True)
+os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
+
+from coded import attend, attended, paged, part_pools
+from engines import add, drain, engine, ids_of, prompt
+from sparsec_runtime.codecs import quantise
+from sparsec_runtime.gpu.graphs import DecodeGraphs
+from sparsec_runtime.gpu.kernels.encode import encode_rows, shift_rows
+from sparsec_runtime.layout import Codec
+
+from sparsec.pipeline import Compilation, load_manager
+
+# rows held, of which K and of which V lie in the older zone: nothing there, one row in the tail, parts apart both ways, a chunk and more
+RAGGED = ((5, 0, 0), (33, 32, 32), (70, 64, 40), (70, 32, 61), (165, 160, 160), (1, 0, 0))
+
+
+def both_parts(codecs, ragged, heads, dim, pages, dtype=torch.float32):
+    return [part_pools([(row[0], row[n]) for row in ragged], codec, heads, dim, pages, dtype, seed=n) for n, codec in zip((1, 2), codecs)]
+
+
+def check_attention(method_params, codecs, ragged, heads, group, dim, pages):
+    kernels = load_manager(Compilation.load("kivi", params=method_params)).decode_kernels()
+    k, v = both_parts(codecs, ragged, heads, dim, pages)
+    q = torch.randn(len(ragged), heads * group, dim, generator=torch.Generator().manual_seed(9))
+    out = attend(kernels, k, v, [row[0] for row in ragged], q, pages, "cpu")
+    wanted = torch.stack([attended(q[n], k.rows[n], v.rows[n], dim**-0.5) for n in range(len(ragged))])
+    torch.testing.assert_close(out.double(), wanted, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("k_bits", "v_bits", "group", "dim"), [(4, 4, 4, 64), (2, 2, 1, 32), (8, 8, 2, 32), (2, 4, 3, 64), (4, 2, 2, 128)]
+)
+def test_attention_over_coded_and_raw_rows_equals_plain_attention(k_bits, v_bits, group, dim):
+    codecs = Codec(k_bits, "t", 32), Codec(v_bits, "c", 32)
+    check_attention({"k_bits": k_bits, "v_bits": v_bits, "block": 32}, codecs, RAGGED, 2, group, dim, (32, 16))
+
+
+def test_blocks_smaller_than_a_word():
+    ragged = ((30, 8, 8), (41, 24, 17), (150, 136, 150))
+    check_attention({"k_bits": 2, "v_bits": 2, "block": 8}, (Codec(2, "t", 8), Codec(2, "c", 8)), ragged, 1, 2, 32, (16, 16))
+
+
+@pytest.mark.parametrize("codec", [
+    Codec(2, "t", 32), Codec(4, "t", 32), Codec(8, "t", 8), Codec(2, "t", 8), Codec(4, "t", 16, zero=False),
+    Codec(2, "c", 16), Codec(4, "c", 32), Codec(8, "c", 8), Codec(2, "c", 8, zero=False),
+], ids=str)  # fmt: skip
+def test_encoding_gives_the_words_scales_and_minima_of_the_torch_path(codec):
+    heads, dim, page, tail_page, layers = 2, 48 if codec.block <= 16 else 64, 32, 16, 2
+    step = codec.block if codec.along == "t" else 1
+    rows = [(0, 3 * step), (5 * step, 2 * step), (4 * step, 0), (7 * step, step)]  # rows that lie there, rows that come
+    generator = torch.Generator().manual_seed(3)
+    values = [torch.randn(layers * heads, packed + moved, dim, generator=generator) for packed, moved in rows]
+    values[0][:, :step] = 1.5  # a constant group
+    tails, tail_table = paged([row[:, packed:] for row, (packed, _) in zip(values, rows)], tail_page, generator, float("nan"))
+    each, lines = codec.rows_per_word, 1 if codec.along == "c" else codec.block
+    counts = [-(-max(1, packed + moved) // page) for packed, moved in rows]
+    table = torch.zeros(len(rows), max(counts), dtype=torch.int32)
+    order, first = torch.randperm(sum(counts), generator=generator) + 1, 0
+    for n, count in enumerate(counts):
+        table[n, :count], first = order[first : first + count], first + count
+    units = (sum(counts) + 1) * heads
+    inner = dim if codec.along == "t" else dim // codec.block
+    words = torch.full((layers, units, page // each, dim), -1, dtype=torch.int32)
+    scale, low = (torch.full((layers, units, page // lines, inner), float("nan")) for _ in range(2))
+    wanted = []
+    for n, (packed, moved) in enumerate(rows):
+        full = values[n].unflatten(0, (layers, heads))
+        whole = quantise(full, codec) if full.shape[2] else None
+        wanted.append(whole)
+        if whole is None:
+            continue
+        for token in range(packed):  # what lies there already: codes bit by bit, as the torch path leaves them
+            unit, slot = table[n, token // page].long() * heads + torch.arange(heads), token % page
+            shift = token % each * codec.bits
+            mask = (2**codec.bits - 1) << shift
+            mask = mask - 2**32 if mask >= 2**31 else mask
+            words[:, unit, slot // each] = (words[:, unit, slot // each] & ~mask) | (whole.codes[:, :, token] << shift)
+    tail_pool = tails.unflatten(0, (-1, layers * heads)).unflatten(1, (layers, heads)).movedim(1, 0).flatten(1, 2).contiguous()
+    moved, packed = (torch.tensor([row[n] for row in rows], dtype=torch.int32) for n in (1, 0))
+    run = max(each, lines)
+    encode_rows[(len(rows) * heads, layers, 1 + 3 * step // run + 1)](
+        tail_pool, words, scale, low, tail_table, table, moved, packed, tail_pool.stride(0), words.stride(0), scale.stride(0), tail_table.stride(0),
+        table.stride(0), H=heads, D=dim, DP=1 << (dim - 1).bit_length(), FROM_PAGE=tail_page, PAGE=page, ROWS=run, BITS=codec.bits, ALONG_T=codec.along == "t",
+        BLOCK=codec.block, ZERO=codec.zero,
+    )  # fmt: skip
+    for n, (held, came) in enumerate(rows):
+        for token in range(held + came):
+            unit, slot = table[n, token // page].long() * heads + torch.arange(heads), token % page
+            codes = (words[:, unit, slot // each] >> (slot % each * codec.bits)) & (2**codec.bits - 1)
+            assert torch.equal(codes, wanted[n].codes[:, :, token]), (n, token)
+            if token >= held:
+                assert torch.equal(scale[:, unit, slot // lines], wanted[n].scale[:, :, token // lines])
+                if codec.zero:
+                    assert torch.equal(low[:, unit, slot // lines], wanted[n].minimum[:, :, token // lines])
+
+
+def test_rows_behind_those_that_went_move_to_the_front():
+    heads, dim, page = 2, 48, 16
+    rows = [(40, 3), (17, 17), (50, 0), (33, 32)]
+    generator = torch.Generator().manual_seed(4)
+    values = [torch.randn(heads, held, dim, generator=generator) for held, _ in rows]
+    pool, table = paged(values, page, generator, float("nan"))
+    held, moved = (torch.tensor([row[n] for row in rows], dtype=torch.int32) for n in (0, 1))
+    shift_rows[(len(rows) * heads, 1)](pool, table, moved, held, pool.numel(), table.stride(0), H=heads, D=dim, DP=64, PAGE=page, TILE=16)
+    for n, (count, gone) in enumerate(rows):
+        for token in range(count - gone):
+            unit = table[n, token // page].long() * heads + torch.arange(heads)
+            assert torch.equal(pool[unit, token % page], values[n][:, token + gone])
+
+
+# params, prompt lengths, new tokens: keys go in bursts and values one by one, or both in blocks
+WHOLE = {
+    "reference, 2 bit": ({"block": 8, "residual": 8}, (5, 12), 6),
+    "reference, 4 and 8 bit": ({"block": 8, "residual": 16, "k_bits": 4, "v_bits": 8}, (30,), 4),
+    "blocks, 4 bit": ({"block": 8, "residual": 8, "flush": "blocks", "k_bits": 4, "v_bits": 4}, (15, 22), 9),
+}
+
+
+def ids_with(params, lengths, new, kernels):
+    made = engine("kivi", params=params)
+    if kernels:
+        made.graphs = DecodeGraphs(made.model, made.manager, pool_tokens=4096, tokens=128)
+    for n, length in enumerate(lengths):
+        add(made, prompt(length, seed=n), new, name=f"row {n}")
+    found = {name: ids_of(outputs) for name, outputs in drain(made).items()}
+    return found, made.graphs.bulk_steps if kernels else 0
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_decode_over_two_zones_gives_the_ids_of_the_eager_path(case):
+    with_kernels, bulk = ids_with(*WHOLE[case], kernels=True)
+    assert with_kernels == ids_with(*WHOLE[case], kernels=False)[0]
+    assert bulk > 0, "rows moved between two graphs"
+
+
+def test_pools_hold_what_the_eager_path_stores():
+    """Codes, scales and tail rows after several flushes, zone by zone."""
+    pools = []
+    for kernels in (True, False):
+        made = engine("kivi", params={"block": 8, "residual": 8, "k_bits": 4})
+        if kernels:
+            made.graphs = DecodeGraphs(made.model, made.manager, pool_tokens=4096, tokens=128)
+        add(made, prompt(11, seed=5), 30, name="row")
+        for _ in range(12):
+            made.step()
+        [sequence] = made.manager._sequences.values()
+        at = made.manager.storage.addresses([sequence])
+        pools.append([
+            store.read(at[store.stream.name], layer, int(sequence.zone_rows[key][layer, 0]))[0]
+            for key, store in made.manager.storage.stores.items() for layer in range(made.model.shape.layers)
+        ])  # fmt: skip
+    for ours, wanted in zip(*pools):
+        assert ours.shape == wanted.shape and ours.shape[1] > 0
+        torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-4)
