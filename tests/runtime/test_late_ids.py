@@ -40,17 +40,21 @@ def seen(outputs):
     return found
 
 
+def served(rows, kernels, method="dense", **options):
+    """Each row: prompt length, new tokens, sampling."""
+    one = made(kernels, method, **options)
+    for n, (length, new, sampling) in enumerate(rows):
+        add(one, prompt(length, seed=n), new, name=f"row {n}", **sampling)
+    found = seen(drain(one))
+    assert one._pending is None and not one._told and one.manager.pages().live == 0
+    return found
+
+
 def both(rows, method="dense", **options):
-    """Each row: prompt length, new tokens, sampling. Returns what was seen, after asserting that it is the same."""
-    results = []
-    for kernels in (False, True):
-        one = made(kernels, method, **options)
-        for n, (length, new, sampling) in enumerate(rows):
-            add(one, prompt(length, seed=n), new, name=f"row {n}", **sampling)
-        results.append(seen(drain(one)))
-        assert one._pending is None and not one._told and one.manager.pages().live == 0
-    assert results[0] == results[1]
-    return results[0]
+    """What is seen of the rows with kernels, after asserting that it is the same without."""
+    found = served(rows, True, method, **options)
+    assert found == served(rows, False, method, **options)
+    return found
 
 
 SAMPLED = {"temperature": 0.9, "top_k": 20, "top_p": 0.9, "seed": 4}
@@ -69,20 +73,20 @@ def test_rows_with_logprobs_or_a_bias_are_sampled_after_the_graph():
     both([(3, 3, {"logprobs": 2}), (5, 3, {"logit_bias": {7: 30.0}}), (4, 3, {})])
 
 
-@pytest.mark.parametrize("method", ["dense", "h2o"])
-def test_a_stop_that_is_found_late_leaves_no_trace(method):
-    whole = both([(33, 8, {}), (15, 8, {})], method)
+@pytest.mark.parametrize(("method", "new"), [("dense", 4), ("h2o", 7)])
+def test_a_stop_that_is_found_late_leaves_no_trace(method, new):
+    whole = served([(33, new, {}), (15, new, {})], False, method)
     third = whole["row 0"][0][2]
-    stopped = both([(33, 8, {"stop_ids": (third,)}), (15, 8, {})], method)
+    stopped = both([(33, new, {"stop_ids": (third,)}), (15, new, {})], method)
     assert stopped["row 0"][0] == whole["row 0"][0][: whole["row 0"][0].index(third) + 1]
     assert stopped["row 0"][3] == FinishReason.STOP and stopped["row 1"] == whole["row 1"]
 
 
 def test_a_stop_string_cuts_the_text_where_it_did():
-    text = both([(6, 6, {})])["row 0"][1]
+    text = served([(6, 6, {})], False)["row 0"][1]
     assert len(text) > 3
     stopped = both([(6, 6, {"stop": (text[2:4],)}), (5, 3, {})])
-    assert stopped["row 0"][3] == FinishReason.STOP and stopped["row 0"][1] == text[:text.index(text[2:4])]
+    assert stopped["row 0"][3] == FinishReason.STOP and stopped["row 0"][1] == text[: text.index(text[2:4])]
 
 
 def test_the_last_token_by_number_costs_no_further_step():
