@@ -115,3 +115,9 @@ def test_one_number_in_seven_is_drawn_where_seven_weigh_the_same():
         buffers.launch(torch.zeros(1, VOCAB), ids, penalties=False, chain={})
         drawn.append(int(ids))
     assert set(drawn) == set(range(7))
+
+
+def test_seeds_of_all_64_bits_draw_as_the_sampler_does():
+    seeds = (2**63 - 1, -(2**63), 2**32, 0x1234567890ABCDEF, -1)
+    found, wanted = both(random(len(seeds), width=0.1), [RowSampling(SamplingParams(temperature=1.0, seed=seed)) for seed in seeds], steps=2)
+    assert found == wanted and len(set(found[0])) > 1
