@@ -158,10 +158,16 @@ class GivenForward(DecodeForward):
     def _rows_read(self, layer: int, buffers: DecodeBuffers, rows: int) -> list[list[Tensor]] | None:
         counts = buffers.header[CHOSEN_TOKENS].tolist()
         if self.reads[layer]:
-            return [[buffers.listed[row, : counts[row]].sort().values.long()] for row in range(rows)]
+            return [[self._of_slots(buffers.listed[row, : counts[row]], buffers.table[row, 0])] for row in range(rows)]
         if self.chooses[layer]:
             return [[self._of_pages(head, counts[row]) for head in buffers.chosen[row]] for row in range(rows)]
         return None
+
+    def _of_slots(self, slots: Tensor, table: Tensor) -> Tensor:
+        """Rows that lie in slots of the pages of a table [index], in order of their rank."""
+        page = self.storage.page_size
+        index = (table == (slots // page)[:, None]).int().argmax(1)
+        return (index * page + slots % page).sort().values
 
     def _of_pages(self, pages: Tensor, count: int) -> Tensor:
         """The first `count` rows of listed pages, in order of their rank."""

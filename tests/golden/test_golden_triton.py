@@ -16,7 +16,7 @@ from cases import WITHOUT_KERNELS, call_of, entries_compared, load, on_kernels, 
 from sparsec.replay import ReplayError
 
 
-@pytest.mark.parametrize("name", ["tova_kvpress_prefill_r06", "ada_snapkv_ffy0_rounding_drift"])
+@pytest.mark.parametrize("name", ["tova_kvpress_prefill_r06", "ada_snapkv_ffy0_rounding_drift", "omnikv_engine_sink_recent"])
 def test_kernels_give_what_the_authors_code_gives(name: str) -> None:
     assert entries_compared(name, "triton") > 0, "nothing was compared"
 
