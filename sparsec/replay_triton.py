@@ -43,8 +43,7 @@ class KernelDriver(Driver):
         for name in names:
             if name not in known:
                 what = "lives inside a kernel" if name in passing else "does not exist"
-                legal = ", ".join(sorted(known)) or "none"
-                raise ReplayError(f"record: {name} {what}; on target triton the method stores: {legal}")
+                raise ReplayError(f"record: {name} {what}; on target triton the method stores {', '.join(sorted(known))}")
 
     def __init__(self, compilation: Compilation, requests: list[ReplayRequest]) -> None:
         super().__init__(compilation, requests)
