@@ -1,0 +1,114 @@
+"""Times exact ranking by the size of its parts, the choice of pages, and the choice and reading of single tokens: captured graphs over distinct buffers."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+
+from kernels import PAGE, D, G, H, timed
+
+import torch  # isort: skip
+from sparsec_runtime.gpu.ranking import part_of, rank_best  # isort: skip
+from sparsec_runtime.gpu.tokens import list_tokens, place_tokens  # isort: skip
+from sparsec_runtime.gpu.tuning import tuning_of  # isort: skip
+from sparsec.pipeline import Compilation, load_manager  # isort: skip
+
+PARTS = (1024, 2048, 4096, 8192, 16384)
+
+
+def ints(rows: int, value: int) -> torch.Tensor:
+    return torch.full((rows,), value, device="cuda", dtype=torch.int32)
+
+
+def ranking(rows: int, entries: int, best: int, gate: str) -> None:
+    """Lines of random scores and lines of five different ones, whose ties decide."""
+    layers = 32 if rows * entries < 1 << 22 else 2
+    for kind, draw in (("random", torch.randn), ("ties", lambda *shape, device: torch.randint(5, shape, device=device).float())):
+        score = draw(layers, rows, 1, entries, device="cuda")
+        held, count = ints(rows, entries), ints(rows, best)
+        out = torch.empty(rows, 1, best, device="cuda", dtype=torch.int32)
+        for part in (part for part in PARTS if part < 2 * entries):
+            us = timed(lambda part=part, score=score: [rank_best(x, held, count, out, part=part) for x in score]) / layers * 1e3
+            note = " (chosen)" if part == part_of(entries, best) else ""
+            print(f"rank {rows} x {entries}, best {best}, {kind}, parts of {part}{note}: {us:.1f} us; gate {gate}", flush=True)
+
+
+def pages(rows: int, count: int, gate: str) -> None:
+    """Bounds of all pages and the ranking of each (row, head), layers enough for 1 GB of bounds."""
+    kernels = load_manager(Compilation.load("quest")).decode_kernels()
+    layers = max(2, int(1e9 // (rows * count * H * D * 4)))
+    low = torch.randn(layers, (rows * count + 1) * H, D, device="cuda", dtype=torch.bfloat16)
+    high = low + torch.rand_like(low)
+    q = torch.randn(rows, H * G, D, device="cuda", dtype=torch.bfloat16)
+    table = (torch.randperm(rows * count, device="cuda") + 1).int().view(rows, -1)
+    held, best, first, newest = ints(rows, count * PAGE), ints(rows, 128), ints(rows, 0), ints(rows, 1)
+    worth = torch.empty(rows, H, count, device="cuda")
+    chosen = torch.empty(rows, H, 132, device="cuda", dtype=torch.int32)
+    multiprocessors = tuning_of(q.device).multiprocessors
+    for tile, warps, programs, part in itertools.product((32, 64, 128), (4, 8), (2, 4, 8), (None, 1024, 2048)):
+
+        def run(tile=tile, warps=warps, programs=programs, part=part) -> None:
+            for layer in range(layers):
+                kernels.bound_pages[(min(rows * H * -(-count // tile), programs * multiprocessors),)](
+                    q, low[layer], high[layer], table, held, first, newest, worth, worth_row=count, table_row=table.stride(0), ROWS=rows,
+                    EP=16, H=H, G=G, GP=16, D=D, DP=D, PAGE=PAGE, TILE=tile, EXACT=False, num_warps=warps,
+                )  # fmt: skip
+                rank_best(worth, held, best, chosen, unit=PAGE, part=part)
+
+        us = timed(run) / layers * 1e3
+        print(f"pages {rows} x {count}, tile {tile} warps {warps} programs {programs} parts {part}: {us:.1f} us; gate {gate}", flush=True)
+
+
+def tokens(rows: int, held: int, budget: int) -> None:
+    """A list of tokens from one layer's logits, by share and by logit; then attention over such a list, without its merge and with it."""
+    kernels = load_manager(Compilation.load("omnikv")).decode_kernels()
+    first, newest, count, lengths = ints(rows, 4), ints(rows, 64), ints(rows, budget + 68), ints(rows, held)
+    logits = 4 * torch.randn(8, rows, H * G, held, device="cuda")
+    listed = torch.empty(rows, budget + 68, device="cuda", dtype=torch.int32)
+    pool = rows * held // PAGE
+    table = (torch.randperm(pool, device="cuda") + 1).int().view(rows, 1, -1)
+    for shares in (True, False):
+        us = timed(lambda shares=shares: [list_tokens(x, lengths, first, newest, count, listed, shares=shares) for x in logits]) / 8 * 1e3
+        print(f"list {budget} of {rows} x {held}, shares {shares}: {us:.1f} us", flush=True)
+    place_tokens(listed, count, table, PAGE)
+    del logits
+    layers = 8
+    k = torch.randn(layers, (pool + 1) * H, PAGE, D, device="cuda", dtype=torch.bfloat16)
+    v = torch.randn_like(k)
+    q = torch.randn(rows, H * G, D, device="cuda", dtype=torch.bfloat16)
+    out, row_lse = torch.empty_like(q), torch.empty(rows, H * G, device="cuda")
+    common = {"ENTRIES": rows, "EP": 16, "H": H, "G": G, "D": D, "DP": D}
+    for chunk, tile, warps, stages, programs in itertools.product((128, 256, 512), (32, 64), (2, 4), (2, 3, 4), (4, 8)):
+        items = rows * H * (17 + budget // (chunk // 2))
+        part, lse = torch.empty(items, G, D, device="cuda"), torch.empty(items, G, device="cuda")
+
+        def run(part=part, lse=lse, chunk=chunk, tile=tile, warps=warps, stages=stages, programs=programs) -> None:
+            for layer in range(layers):
+                kernels.attend_tokens[(programs * tuning_of(q.device).multiprocessors,)](
+                    q, k[layer], v[layer], count, listed, part, lse, scale2=0.1275, tokens_row=listed.stride(0), **common, GP=16, PAGE=PAGE,
+                    CHUNK=chunk, TILE=tile, STAGES=stages, EXACT=False, num_warps=warps,
+                )  # fmt: skip
+                kernels.merge_chunks[(rows, H * G)](part, lse, count, out, row_lse, **common, CHUNK=chunk, TILE=32, num_warps=4)
+
+        us = timed(run) / layers * 1e3
+        print(f"read {budget + 68} tokens x {rows}, chunk {chunk} tile {tile} warps {warps} stages {stages} programs {programs}: {us:.1f} us; gate 30", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="+", choices=("ranking", "pages", "tokens"))
+    args = parser.parse_args()
+    if "ranking" in args.what:
+        ranking(8, 32768, 2048, "25 us")
+        ranking(256, 32768, 4096, "400 us")
+        ranking(256, 131072, 4096, "1200 us")
+    if "pages" in args.what:
+        pages(1, 8192, "21 us")
+        pages(8, 2048, "34 us")
+        pages(2, 8192, "34 us")
+    if "tokens" in args.what:
+        tokens(8, 32768, 2048)
+
+
+if __name__ == "__main__":
+    main()
