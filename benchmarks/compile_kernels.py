@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "runtime")]
 
 import triton  # noqa: E402
-from sparsec_runtime.gpu.kernels import block, draw, evict, prefill, project, rank, turn  # noqa: E402
+from sparsec_runtime.gpu.kernels import block, draw, encode, evict, prefill, project, rank, turn  # noqa: E402
 from sparsec_runtime.gpu.ranking import warps_of  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
@@ -20,12 +20,16 @@ from sparsec.dsl.source import shipped_methods  # noqa: E402
 from sparsec.pipeline import Compilation, load_manager  # noqa: E402
 
 HEADS = {"H": 8, "G": 4, "GP": 16, "D": 128, "DP": 128}
-MODEL = {**HEADS, "ENTRIES": 8, "EP": 16, "ROWS": 8, "HQ": 32, "PAGE": 16, "CHUNK": 1024, "TILE": 64, "STAGES": 2, "EXACT": False, "NORM": True}
+MODEL = {**HEADS, "ENTRIES": 8, "EP": 16, "ROWS": 8, "HQ": 32, "PAGE": 16, "CHUNK": 1024, "TILE": 64, "STAGES": 2, "EXACT": False, "NORM": True,
+         "TAIL_PAGE": 16, "REST": 128, "RUNS": 16, "GROUP": 4}
 SETTINGS = {  # of generated kernels by name: constants that differ, and warps, as gpu/forward.py launches them
     "write_rows": ({}, 1), "attend_pages": ({"CHUNK": 512, "STAGES": 3}, 2), "attend_tokens": ({"CHUNK": 512, "STAGES": 3}, 2),
-    "attend_rows_and_tell": ({}, 2), "add_mass": ({"TILE": 512}, 4),
+    "attend_rows_and_tell": ({}, 2),
+    "attend_zones": ({"PAGE": 32, "TILE": 16}, 2), "add_mass": ({"TILE": 512}, 4),
 }  # fmt: skip
-INTS = ("table", "len", "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "row_pos", "pos", "key", "entry", "listed")
+INTS = ("table", "v_table", "k_table", "k_tail_table", "v_tail_table", "from_table", "len", "v_len", "k_packed", "v_packed", "packed", "moved", "words",
+        "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "row_pos", "pos", "key", "entry", "listed")
+WORDS = {"attend_zones": ("k", "v")}  # codes, where other kernels have rows
 FLOATS = ("part", "lse", "logits", "cos", "sin", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq", "score", "top", "total",
           "mass", "a_lse", "b_lse", "lse2")  # fmt: skip
 DISTANCES = ("k_head", "v_head", "a_query", "a_head", "b_query", "b_head")
@@ -41,7 +45,7 @@ def signature(kernel, constants: dict[str, object]) -> dict[str, str]:
         if name in constants or name == "CHAINED":
             types[name] = "constexpr"
         elif name.endswith("_ptr"):
-            types[name] = "*i32" if stem in INTS else "*fp32" if stem in FLOATS or stem.startswith("state_") else "*i64" if stem == "ids" else "*bf16"
+            types[name] = "*i32" if stem in (*INTS, *WORDS.get(kernel.fn.__name__, ())) else "*fp32" if stem in FLOATS or stem.startswith("state_") else "*i64" if stem == "ids" else "*bf16"
         else:
             types[name] = "fp32" if name in ("scale2", "eps", "scaling") else "i32"
     return types
@@ -103,6 +107,10 @@ def main() -> None:
     for size, in_parts in ((8192, False), (16384, True)):
         report(evict.rows_that_stay, {"H": 8, "PAGE": 16, "BLOCK": size, "IN_PARTS": in_parts, "PADDED": 4096}, warps_of(size), f"{size} rows")
     report(evict.rows_at_the_ends, {"H": 8, "TILE": 1024}, 4)
+    for bits, along_t in ((4, True), (2, False)):
+        codec = {"BITS": bits, "ALONG_T": along_t, "BLOCK": 32, "ZERO": True, "ROWS": 32 if along_t else 32 // bits}
+        report(encode.encode_rows, {"H": 8, "D": 128, "DP": 128, "FROM_PAGE": 16, "PAGE": 32, **codec}, 4, f"{bits} bits along {'t' if along_t else 'c'}")
+    report(encode.shift_rows, {"H": 8, "D": 128, "DP": 128, "PAGE": 16, "TILE": 64}, 4)
     report(turn.turn_rows, {"H": 8, "D": 128, "HALF": 64, "PAGE": 16, "TILE": 64}, 4)
     report(block.begin_step, {"BLOCK": 1024, "HALF": 64, "RANKS": True}, 4)
     report(evict.move_rows, {"H": 8, "PAGE": 16, "WIDTH": 128, "PADDED": 128, "TILE": 64}, 4)

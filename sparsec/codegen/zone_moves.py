@@ -22,13 +22,13 @@ class MovesOf:
 
 
 def zone_moves(effects: list[Step], layout: LayoutPlan, line: int) -> MovesOf | None:
-    """effects: of the hook, locals in place. How many rows go is not looked at: the host counts them."""
+    """effects: of the hook, locals in place. When rows go and how many is not looked at: the host counts them, or the method does not compile."""
     if len(layout.zones) != 2 or layout.scope != "shared":
         return None
     newest, older = (zone.name for zone in layout.zones)
     parts: list[str] = []
     for effect in effects:
-        if not isinstance(effect, Move) or effect.zone != older or effect.when is not None or not _oldest(effect.rows, newest):
+        if not isinstance(effect, Move) or effect.zone != older or not _oldest(effect.rows, newest):
             return None
         parts += ["K", "V"] if effect.part is None else [effect.part]
     return MovesOf(newest, older, tuple(sorted(parts)), line) if parts and len(set(parts)) == len(parts) else None

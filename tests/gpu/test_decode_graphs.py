@@ -15,7 +15,7 @@ from sparsec.model_facts import from_shape
 from sparsec.pipeline import Compilation, load_manager
 
 LENGTHS = (3, 15, 16, 17, 41, 60)
-IN_GRAPHS = ("dense", "snapkv", "pyramidkv", "ada_snapkv", "quest", "h2o", "streamingllm", "tova", "omnikv")
+IN_GRAPHS = ("dense", "snapkv", "pyramidkv", "ada_snapkv", "quest", "h2o", "streamingllm", "tova", "omnikv", "kivi")
 
 
 def on_cuda(model):

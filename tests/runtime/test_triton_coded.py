@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from coded import attend, attended, paged, part_pools
 from engines import add, drain, engine, ids_of, prompt
 from sparsec_runtime.codecs import quantise
 from sparsec_runtime.gpu.graphs import DecodeGraphs
+from sparsec_runtime.gpu.kernels.coded import _decode_text
 from sparsec_runtime.gpu.kernels.encode import encode_rows, shift_rows
 from sparsec_runtime.layout import Codec
 
@@ -118,6 +121,29 @@ def test_rows_behind_those_that_went_move_to_the_front():
             assert torch.equal(pool[unit, token % page], values[n][:, token + gone])
 
 
+@pytest.mark.parametrize("half", ["bf16", "f16"])
+@pytest.mark.parametrize("bits", [2, 4])
+def test_the_instructions_that_decode_two_words_give_each_code(bits, half):
+    """What the interpreter cannot run, by its constants: code bits in a mantissa, then one multiply-add that is exact in the half-wide type."""
+    kind = torch.bfloat16 if half == "bf16" else torch.float16
+    words = torch.randint(-(2**31), 2**31 - 1, (64,), generator=torch.Generator().manual_seed(bits), dtype=torch.int64) & 0xFFFFFFFF
+
+    def number(pattern: int) -> float:
+        return torch.tensor([pattern & 0xFFFF], dtype=torch.int32).to(torch.uint16).view(kind).item()
+
+    for j in range(32 // bits):
+        text = _decode_text.fn(bits, j, half) if hasattr(_decode_text, "fn") else _decode_text(bits, j, half)
+        side, shift = re.search(r"0x(5410|7632)", text)[1], int(re.search(r"shr\.u32 a, a, (\d+)", text)[1])
+        mask, base = (int(found, 16) & 0xFFFF for found in re.search(r"lop3\.b32 a, a, 0x(\w+), 0x(\w+), 0xEA", text).groups())
+        one, off = (number(int(re.search(rf"mov\.b32 {name}, 0x(\w+)", text)[1], 16)) for name in "mo")
+        halves = (words >> 16 if side == "7632" else words) & 0xFFFF
+        for word, low in zip(words.tolist(), halves.tolist()):
+            # The shift moves both halves of a pair at once: bits that cross from the upper half must be masked away, so any may stand above.
+            patterns = [(((above << 16 | low) >> shift) & mask) | base for above in (0, 0xFFFF)]
+            assert patterns[0] == patterns[1]
+            assert number(patterns[0]) * one + off == (word >> (j * bits)) & (2**bits - 1), (bits, j, half)
+
+
 # params, prompt lengths, new tokens: keys go in bursts and values one by one, or both in blocks
 WHOLE = {
     "reference, 2 bit": ({"block": 8, "residual": 8}, (5, 12), 6),
@@ -126,8 +152,8 @@ WHOLE = {
 }
 
 
-def ids_with(params, lengths, new, kernels):
-    made = engine("kivi", params=params)
+def ids_with(params, lengths, new, kernels, method="kivi"):
+    made = engine(method, params=params)
     if kernels:
         made.graphs = DecodeGraphs(made.model, made.manager, pool_tokens=4096, tokens=128)
     for n, length in enumerate(lengths):
@@ -141,6 +167,12 @@ def test_decode_over_two_zones_gives_the_ids_of_the_eager_path(case):
     with_kernels, bulk = ids_with(*WHOLE[case], kernels=True)
     assert with_kernels == ids_with(*WHOLE[case], kernels=False)[0]
     assert bulk > 0, "rows moved between two graphs"
+
+
+def test_a_method_whose_rows_move_whole_and_whose_codes_have_no_zero_point():
+    spec = str(Path(__file__).parents[1] / "codegen/specs/pair_of_zones.sparse")
+    with_kernels, bulk = ids_with({"whole": 10}, (9, 14), 4, True, spec)
+    assert with_kernels == ids_with({"whole": 10}, (9, 14), 4, False, spec)[0] and bulk > 0
 
 
 def test_pools_hold_what_the_eager_path_stores():

@@ -62,5 +62,5 @@ def _move_part(storage: Storage, moves: Moves, part: Part, tables: Mapping[str, 
         )
     if (host[2] > host[0])[host[0] > 0].any():
         shift_rows[(places, storage.layers)](
-            data, table, moved, held, data.stride(0), table.stride(0), **common, PAGE=pages["FROM_PAGE"], TILE=64 if data.is_cuda else 16, num_warps=4
+            data, table, moved, held, data.stride(0), table.stride(0), **common, PAGE=pages["FROM_PAGE"], TILE=32 if data.is_cuda else 16, num_warps=4
         )

@@ -52,7 +52,7 @@ def decoded(words, scale, low, J: tl.constexpr, BITS: tl.constexpr, EXACT: tl.co
 @triton.jit
 def below_zero(scale, BITS: tl.constexpr):
     """The minimum of a codec that stores none: codes lie around half of their range."""
-    return scale * (-(2.0 ** (BITS - 1))).to(scale.dtype)
+    return scale * (-(2.0 ** (BITS - 1)))
 
 
 @triton.jit
