@@ -266,6 +266,13 @@ class DecodeGraphs:
         header[FIRST_CHOSEN, row] = int(sequence.params[choice.first])
         header[NEWEST_CHOSEN, row] = int(sequence.params[choice.newest])
 
+    def _amounts(self, choice: TokenChoice, sequence: Sequence) -> tuple[int, int, int]:
+        """First, newest and best tokens that a request reads, where it holds so many."""
+        assert sequence.prompt_rows is not None, "the prompt has not ended"
+        at = At(sequence.params, int(sequence.rows[0, 0]) + 1, int(sequence.prompt_rows[0, 0]))
+        first, newest, best = (min(self.tokens, int(amount(at))) for amount in (choice.first, choice.newest, choice.best))
+        return first, newest, best
+
     def _send_sampling(self, buffers: DecodeBuffers, rows: Many[RowSampling]) -> None:
         self._draws = draws_of(rows)
         if self._draws == "greedy":
@@ -273,13 +280,6 @@ class DecodeGraphs:
         if buffers.sampling is None:
             buffers.sampling = SampleBuffers(buffers.rows, self.model.shape.vocab, self.manager.storage.device)
         buffers.sampling.set(rows)
-
-    def _amounts(self, choice: TokenChoice, sequence: Sequence) -> tuple[int, int, int]:
-        """First, newest and best tokens that a request reads, where it holds so many."""
-        assert sequence.prompt_rows is not None, "the prompt has not ended"
-        at = At(sequence.params, int(sequence.rows[0, 0]) + 1, int(sequence.prompt_rows[0, 0]))
-        first, newest, best = (min(self.tokens, int(amount(at))) for amount in (choice.first, choice.newest, choice.best))
-        return first, newest, best
 
     # ---- buckets ---------------------------------------------------------------------------------
 
@@ -295,6 +295,7 @@ class DecodeGraphs:
         """Room for a larger choice; where one grows with every step, captures stay few."""
         made = self._make_bucket(bucket.buffers.rows, max(wanted, 2 * bucket.buffers.choice))
         made.buffers.ids.copy_(bucket.buffers.ids)  # what the last step chose
+        made.buffers.sampling = bucket.buffers.sampling
         return made
 
     def _choice_tokens(self) -> int:
