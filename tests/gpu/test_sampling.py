@@ -29,7 +29,7 @@ def rows_of(count, kinds=KINDS):
 
 
 def captured(logits, rows):
-    """A graph of the sampling kernels, its ids [row] and its buffers, as `rows` ask."""
+    """A graph of the sampling kernels, its ids [row] and its buffers, as `rows` ask; whoever replays the graph holds on to the buffers."""
     from sparsec_runtime.gpu.row_sampling import draws_of
     from sparsec_runtime.gpu.sampling import SampleBuffers
 
@@ -42,7 +42,7 @@ def captured(logits, rows):
     with torch.cuda.graph(graph):
         buffers.launch(logits, ids, penalties, {})
     buffers.set(rows)  # the first launch counted a step
-    return graph, ids
+    return graph, ids, buffers
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -51,7 +51,7 @@ def test_a_replayed_graph_gives_the_ids_of_the_sampler_on_the_cpu_and_here(dtype
     torch.manual_seed(int(spread))
     logits = (torch.randn(ROWS, VOCAB, device="cuda") * spread).to(dtype)
     rows = rows_of(ROWS)
-    graph, ids = captured(logits, rows)
+    graph, ids, _buffers = captured(logits, rows)
     histories = [(list(row.prompt), list(row.generated)) for row in rows]
     for step in range(3):
         graph.replay()
@@ -67,14 +67,14 @@ def test_a_row_gets_the_same_id_alone_and_in_any_place():
     torch.manual_seed(3)
     logits = torch.randn(ROWS, VOCAB, device="cuda", dtype=torch.bfloat16) * 2
     rows = rows_of(ROWS)
-    graph, ids = captured(logits, rows)
+    graph, ids, _buffers = captured(logits, rows)
     graph.replay()
     order = torch.randperm(ROWS).tolist()
-    mixed_graph, mixed = captured(logits[order].contiguous(), [rows[n] for n in order])
+    mixed_graph, mixed, _mixed_buffers = captured(logits[order].contiguous(), [rows[n] for n in order])
     mixed_graph.replay()
     assert torch.equal(mixed, ids[order])
     for n in (2, 3, 9):
-        lone_graph, lone = captured(logits[n : n + 1].contiguous(), [rows[n]])
+        lone_graph, lone, _lone_buffers = captured(logits[n : n + 1].contiguous(), [rows[n]])
         lone_graph.replay()
         assert lone[0] == ids[n]
 
@@ -102,7 +102,7 @@ def test_a_logit_that_is_no_number_gives_minus_1():
     logits = torch.randn(4, VOCAB, device="cuda")
     logits[[0, 1, 2], [0, 77777, VOCAB - 1]] = float("nan")
     rows = rows_of(4, KINDS[:4])
-    graph, ids = captured(logits, rows)
+    graph, ids, _buffers = captured(logits, rows)
     graph.replay()
     assert ids[:3].tolist() == [-1] * 3 and ids[3] >= 0
 
