@@ -24,8 +24,8 @@ def on_cuda(model):
     return replace(model, module=copy.deepcopy(model.module).to(device), device=device, rope=model.rope.to(device))
 
 
-def generate(method, model, new=12, lengths=LENGTHS, graphs=True, **sampling):
-    compilation = Compilation.load(method, params=SMALL[method], model=from_shape(model.shape))
+def generate(method, model, new=12, lengths=LENGTHS, graphs=True, params=None, **sampling):
+    compilation = Compilation.load(method, params={**SMALL[method], **(params or {})}, model=from_shape(model.shape))
     made = Engine(load_manager(compilation), model, EngineOptions(chunk=32, memory_tokens=4096, graphs=graphs))
     made.request_params = dict(compilation.dynamic_params)
     for n, length in enumerate(lengths):
@@ -44,11 +44,11 @@ def test_graphs_give_the_ids_of_the_eager_path_and_of_the_cpu(method, name):
     assert in_graphs == generate(method, model)[0]
 
 
-@pytest.mark.parametrize("method", [name for name in SMALL if name not in IN_GRAPHS])
-def test_methods_without_kernels_decode_eagerly_and_say_why(method):
-    found, made = generate(method, on_cuda(tiny_model()), new=4)
-    assert made.graphs is None and made.eager_because
-    assert found == generate(method, tiny_model(), new=4)[0]
+def test_a_choice_without_kernels_decodes_eagerly_and_says_why():
+    params = {"heads": "query_head"}
+    found, made = generate("quest", on_cuda(tiny_model()), new=4, params=params)
+    assert made.graphs is None and "build_decode_selection" in made.eager_because
+    assert found == generate("quest", tiny_model(), new=4, params=params)[0]
 
 
 def test_a_row_does_not_depend_on_its_batch_mates():
