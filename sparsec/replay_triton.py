@@ -27,11 +27,20 @@ from sparsec_runtime.rope import Rope
 from sparsec_runtime.step import Step, StepBatch
 
 
+class NoKernels(ReplayError):
+    """The method has no decode kernels for such a model; the text says why."""
+
+
 def run(compilation: Compilation, request: ReplayRequest) -> Trace:
     """Replay one request; the compilation has the params and records what the request asks for."""
-    if request.k.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+    if request.k.device.type == "cpu" and not interpreting():
         raise ReplayError('target triton on the device cpu needs TRITON_INTERPRET=1 in the environment from the start; else give device="cuda"')
     return run_batch(compilation, [(compilation.dynamic_params, request)], driver=KernelDriver)[0]
+
+
+def interpreting() -> bool:
+    """Whether Triton's kernels run in its interpreter."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 class KernelDriver(Driver):
@@ -52,7 +61,7 @@ class KernelDriver(Driver):
         try:
             self.graphs = DecodeGraphs(GivenModel(self.shape, self.rope), self.manager, self.rows, self.longest, GivenForward, capture=False)
         except CannotCapture as reasons:
-            raise ReplayError(f"{compilation.name} has no decode kernels: {reasons}") from reasons
+            raise NoKernels(f"{compilation.name} has no decode kernels: {reasons}") from reasons
 
     def _refuse_missing_queries(self, request: ReplayRequest) -> None:
         plan = self.manager.DECODE

@@ -21,8 +21,9 @@ from sparsec.reference.program import Unsupported
 from sparsec.reference.storage import MissingInput
 from sparsec.reference.values import Scalar
 from sparsec.verify.compare import Difference
-from sparsec.verify.compiled import NotCompiled, compile_method
+from sparsec.verify.compiled import NotCompiled, compilation_of, compile_method
 from sparsec.verify.ensures import prepared
+from sparsec.verify.kernels import run_on_kernels
 from sparsec.verify.machine import Machine
 from sparsec.verify.oracle import Run, interpret
 from sparsec.verify.params import Range, draw
@@ -148,13 +149,27 @@ class Case:
         size = self.chunk if chunk == -1 else chunk
         return self._once(("torch", id(inputs), size), inputs, size, lambda: self.machine(size).run(inputs, self.request_params))
 
+    def triton(self, inputs: Inputs, chunk: int | None = -1) -> Run:
+        """The run of the method's decode kernels, after a prompt as on torch."""
+        size = self.chunk if chunk == -1 else chunk
+        return self._once(("triton", id(inputs), size), inputs, size, lambda: self._on_kernels(inputs, size))
+
     def run(self, target: str, inputs: Inputs, chunk: int | None = -1) -> Run:
-        return {"reference": self.reference, "torch": self.torch}[target](inputs, chunk)
+        return {"reference": self.reference, "torch": self.torch, "triton": self.triton}[target](inputs, chunk)
 
     def machine(self, chunk: int | None = -1) -> Machine:
         """A fresh machine with the generated manager."""
         size = self.chunk if chunk == -1 else chunk
         return Machine(self._compiled[0], self.shape, size or LONGEST_PROMPT)
+
+    def _on_kernels(self, inputs: Inputs, chunk: int | None) -> Run:
+        from sparsec.replay_triton import NoKernels
+
+        params = self.request_params  # compiled, or a reason why not
+        try:
+            return run_on_kernels(compilation_of(self.checked.source, self.params, self.facts), params, inputs, chunk)
+        except NoKernels as unknown:
+            raise NotRunnable(str(unknown)) from unknown
 
     @property
     def request_params(self) -> dict[str, Scalar]:

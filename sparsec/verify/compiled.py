@@ -19,8 +19,7 @@ def compile_method(
     source: Source, params: Mapping[str, Scalar], facts: Mapping[str, Scalar]
 ) -> tuple[type[CacheManager], dict[str, Scalar]]:
     """The manager's class, and the params that a request gives."""
-    model = {name: value for name, value in facts.items() if name != "chunk"}
-    compilation = Compilation(source, {name: _given(value) for name, value in params.items()}, model)
+    compilation = compilation_of(source, params, facts)
     dynamic = {name: value for name, value in params.items() if name not in compilation.static_names}
     try:
         return load_artifact(compilation.artifact.path), dynamic
@@ -29,6 +28,11 @@ def compile_method(
         if not first.code.startswith("S9"):
             raise
         raise NotCompiled(f"{first.message} (line {first.span.line})") from error
+
+
+def compilation_of(source: Source, params: Mapping[str, Scalar], facts: Mapping[str, Scalar]) -> Compilation:
+    model = {name: value for name, value in facts.items() if name != "chunk"}
+    return Compilation(source, {name: _given(value) for name, value in params.items()}, model)
 
 
 def _given(value: Scalar) -> object:

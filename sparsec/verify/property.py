@@ -39,7 +39,7 @@ Found = Iterator[Violation | Untried]
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """`target`: who runs it, "reference" or "torch". `skip(case)`: why it does not apply, or None. `check(case)` yields violations and
+    """`target`: who runs it, "reference", "torch" or "triton". `skip(case)`: why it does not apply, or None. `check(case)` yields violations and
     untried traces; a trace of the case that it does not mention has passed."""
 
     name: str

@@ -24,7 +24,7 @@ BUILT_IN = (
     *invariant_chunks.PROPERTIES,
     *self_visibility.PROPERTIES,
     codec_bound.PROPERTY,
-    equal_targets.PROPERTY,
+    *equal_targets.PROPERTIES,
     batch_equals_single.PROPERTY,
     repeatable.PREEMPTION,
     repeatable.ROLLBACK,

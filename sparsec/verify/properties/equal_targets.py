@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from sparsec.verify.case import Case
 from sparsec.verify.compare import first_difference
 from sparsec.verify.property import Found, Property, Untried, Violation
@@ -9,16 +11,16 @@ from sparsec.verify.property import Found, Property, Untried, Violation
 TOLERANCE = 5e-5  # float32 in another order, through sums over a hundred tokens
 
 
-def _check(case: Case) -> Found:
+def _check(target: str, case: Case) -> Found:
     for inputs in case.traces:
-        found = first_difference(case.reference(inputs).steps, case.torch(inputs).steps, TOLERANCE)
+        found = first_difference(case.reference(inputs).steps, case.run(target, inputs).steps, TOLERANCE)
         if found is None:
             continue
         if found.choice and not case.stable(inputs):
             yield Untried("two rows tie within rounding")
             continue
-        message = f"the torch target does not do what the oracle does: {found.what}"
+        message = f"the {target} target does not do what the oracle does: {found.what}"
         yield Violation(message, inputs, found.step, found.layer, found.head, case.line_of(found))
 
 
-PROPERTY = Property("interpreter equals target", "torch", _check)
+PROPERTIES = tuple(Property("interpreter equals target", target, partial(_check, target)) for target in ("torch", "triton"))

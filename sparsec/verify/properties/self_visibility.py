@@ -37,4 +37,4 @@ def _missing(case: Case, inputs: Inputs, target: str) -> Violation | None:
     return None
 
 
-PROPERTIES = tuple(Property("self-visibility", target, partial(check_on, target), _skip) for target in ("reference", "torch"))
+PROPERTIES = tuple(Property("self-visibility", target, partial(check_on, target), _skip) for target in ("reference", "torch", "triton"))
