@@ -141,15 +141,16 @@ class DecodeGraphs:
         after: list[ZoneRows] = [sequence.zone_rows for sequence in sequences]  # of a row that is no longer in the step, nothing goes
         for row in left:
             after[row] = zones_after(self.manager, sequences[row], batch, row)
-        going = any((zones[moves.to, part] != s.zone_rows[moves.to, part]).any() for s, zones in zip(sequences, after) for part in moves.parts)
-        if going:
+        going = {part: max(int((zones[moves.to, part] - s.zone_rows[moves.to, part]).max()) for s, zones in zip(sequences, after)) for part in moves.parts}
+        if any(going.values()):
             move_rows(self.manager.storage, moves, self._bucket_of(len(sequences)).buffers.tables, sequences, after)
             self.bulk_steps += 1
         for row in left:
             sequences[row].rows, sequences[row].zone_rows = sequences[row].rows + 1, dict(after[row])
             sequences[row].length += 1
-        if going:
-            self.manager.release_step([sequences[row] for row in left])  # the pages behind the rows that stay in the newest zone
+        if any(rows >= self.manager.storage.stream_of(moves.zone, part).geometry.page_size for part, rows in going.items()):
+            # The pages behind the rows that stay in the newest zone; one page less would be asked for again by the next rows.
+            self.manager.release_step([sequences[row] for row in left])
         self._batch, self._sequences = None, []
 
     def drop(self, handle: int) -> None:
