@@ -45,13 +45,19 @@ def attend_two_zones(
         buffers.q, **zone_pointers(storage, buffers, layer, kernels.attend_zones.arg_names), len_ptr=held, k_packed_ptr=packed[0], v_packed_ptr=packed[1],
         part_ptr=buffers.part, lse_ptr=buffers.part_lse, scale2=scale2, table_row=buffers.tables[older.name].stride(0),
         tail_row=buffers.tables[newest.name].stride(0), **common, **heads, PAGE=older.geometry.page_size, TAIL_PAGE=newest.geometry.page_size,
-        RUNS=size.runs, GROUP=min(size.group, _span(storage)), TILE=16, STAGES=size.stages, EXACT=buffers.q.element_size() == 4,
+        RUNS=size.runs, GROUP=min(size.group, _span(storage)), TILE=16, STAGES=size.stages if _runs_share_scales(storage) else 1, EXACT=buffers.q.element_size() == 4,
         num_warps=size.warps, **options,
     )  # fmt: skip
     kernels.merge_zones[(buffers.rows, heads["H"] * heads["G"])](
         buffers.part, buffers.part_lse, held, *packed, buffers.attended, **common, H=heads["H"], G=heads["G"], D=heads["D"], DP=heads["DP"],
         TILE=64 if buffers.ids.is_cuda else 32, num_warps=4, **options,
     )  # fmt: skip
+
+
+def _runs_share_scales(storage: Storage) -> bool:
+    """Whether blocks of tokens hold whole runs. Else each token of a run has a tile of scales, and those of two steps do not fit in shared memory."""
+    codecs = [store.codec for store in storage.stores.values() if isinstance(store, PackedStore)]
+    return all(codec.along == "c" or codec.block % _span(storage) == 0 for codec in codecs)
 
 
 def _span(storage: Storage) -> int:
