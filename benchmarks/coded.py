@@ -58,12 +58,12 @@ class CodedLayers:
         """Every layer once."""
         items = self.rows * H * (self.tokens // (size.chunk // 2) + 18 + TAIL // size.rest)
         part, lse = torch.empty(items, G, D, device="cuda"), torch.empty(items, G, device="cuda")
-        common = {"ENTRIES": self.rows, "EP": 16, "H": H, "G": G, "D": D, "DP": D, "CHUNK": size.chunk, "REST": size.rest}
+        common = {"entries": self.rows, "EP": 16, "H": H, "G": G, "D": D, "DP": D, "CHUNK": size.chunk, "REST": size.rest}
         for n in range(self.layers):
             kernels.attend_zones[(min(items, size.programs * 132),)](
                 self.q, self.k[n], self.k_group[0][n], self.k_group[1][n], self.v[n], self.v_group[0][n], self.v_group[1][n], self.tails[0][n],
-                self.tails[1][n], *self.tables, *self.tail_tables, self.held, self.packed, self.packed, part, lse, SCALE2, self.tables[0].stride(0),
-                self.tail_tables[0].stride(0), **common, GP=16, PAGE=self.page, TAIL_PAGE=16, RUNS=size.runs, GROUP=size.group, TILE=16,
+                self.tails[1][n], *self.tables, *self.tail_tables, self.held, self.packed, self.packed, part, lse, scale2=SCALE2, table_row=self.tables[0].stride(0),
+                tail_row=self.tail_tables[0].stride(0), **common, GP=16, PAGE=self.page, TAIL_PAGE=16, RUNS=size.runs, GROUP=size.group, TILE=16,
                 STAGES=size.stages, EXACT=False, num_warps=size.warps,
             )  # fmt: skip
             kernels.merge_zones[(self.rows, H * G)](part, lse, self.held, self.packed, self.packed, self.out, **common, TILE=64, num_warps=4)
@@ -79,7 +79,7 @@ def raw(rows: int, tokens: int) -> float:
     items = rows * H * (17 + tokens // (size.chunk // 2))
     part, lse = torch.empty(items, G, D, device="cuda"), torch.empty(items, G, device="cuda")
     out, row_lse = torch.empty_like(q), torch.empty(rows, H * G, device="cuda")
-    common = {"ENTRIES": rows, "EP": 16, "H": H, "G": G, "D": D, "DP": D, "CHUNK": size.chunk}
+    common = {"entries": rows, "EP": 16, "H": H, "G": G, "D": D, "DP": D, "CHUNK": size.chunk}
 
     def run() -> None:
         for n in range(layers):

@@ -20,7 +20,7 @@ from sparsec.dsl.source import shipped_methods  # noqa: E402
 from sparsec.pipeline import Compilation, load_manager  # noqa: E402
 
 HEADS = {"H": 8, "G": 4, "GP": 16, "D": 128, "DP": 128}
-MODEL = {**HEADS, "ENTRIES": 8, "EP": 16, "ROWS": 8, "HQ": 32, "PAGE": 16, "CHUNK": 1024, "TILE": 64, "STAGES": 2, "EXACT": False, "NORM": True,
+MODEL = {**HEADS, "EP": 16, "HQ": 32, "PAGE": 16, "CHUNK": 1024, "TILE": 64, "STAGES": 2, "EXACT": False, "NORM": True,
          "TAIL_PAGE": 16, "REST": 128, "RUNS": 16, "GROUP": 4}
 SETTINGS = {  # of generated kernels by name: constants that differ, and warps, as gpu/forward.py launches them
     "write_rows": ({}, 1), "attend_pages": ({"CHUNK": 512, "STAGES": 3}, 2), "attend_tokens": ({"CHUNK": 512, "STAGES": 3}, 2),

@@ -62,10 +62,10 @@ def attention(rows: int, tokens: int, picked: int, sweep: list[tuple[int, int, i
                 choice = {"pages_ptr": chosen, "pages_row": chosen.stride(0), "pages_head": chosen.stride(1)} if picked else {}
                 attend[(min(items, programs * 132),)](
                     q, k[layer], v[layer], table, held, part_ptr=part, lse_ptr=part_lse, scale2=0.1275, table_row=table.stride(0), **choice,
-                    ENTRIES=rows, EP=ep, H=H, G=G, GP=16, D=D, DP=D, PAGE=PAGE, CHUNK=chunk, TILE=tile, STAGES=stages, EXACT=False, num_warps=warps,
+                    entries=rows, EP=ep, H=H, G=G, GP=16, D=D, DP=D, PAGE=PAGE, CHUNK=chunk, TILE=tile, STAGES=stages, EXACT=False, num_warps=warps,
                 )  # fmt: skip
                 kernels.merge_chunks[(rows, H * G)](
-                    part, part_lse, held, out, lse, ENTRIES=rows, EP=ep, H=H, G=G, D=D, DP=D, CHUNK=chunk, TILE=32, num_warps=4
+                    part, part_lse, held, out, lse, entries=rows, EP=ep, H=H, G=G, D=D, DP=D, CHUNK=chunk, TILE=32, num_warps=4
                 )
 
         try:

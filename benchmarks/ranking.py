@@ -77,7 +77,7 @@ def tokens(rows: int, held: int, budget: int) -> None:
     v = torch.randn_like(k)
     q = torch.randn(rows, H * G, D, device="cuda", dtype=torch.bfloat16)
     out, row_lse = torch.empty_like(q), torch.empty(rows, H * G, device="cuda")
-    common = {"ENTRIES": rows, "EP": 16, "H": H, "G": G, "D": D, "DP": D}
+    common = {"entries": rows, "EP": 16, "H": H, "G": G, "D": D, "DP": D}
     for chunk, tile, warps, stages, programs in itertools.product((128, 256, 512), (32, 64), (2, 4), (2, 3, 4), (4, 8)):
         items = rows * H * (17 + budget // (chunk // 2))
         part, lse = torch.empty(items, G, D, device="cuda"), torch.empty(items, G, device="cuda")

@@ -12,7 +12,8 @@ class EngineOptions:
     chunk: prompt tokens per prefill forward; token_budget: tokens per step over decode rows and chunks;
     memory_tokens: the pools together hold as many bytes of K and V as dense attention needs for this many tokens;
     reserve_tokens: new tokens that admission reserves per request (None: all of max_tokens, so that nobody is ever
-    preempted); graphs: decode on a CUDA device runs as captured graphs where the method allows it;
+    preempted); graphs: decode on a CUDA device runs as captured graphs where the method allows it; capture_at_start: for every batch size up to
+    max_running before the first request (else each when it is first needed, which that request waits for);
     debug: before every replay of a graph the addresses that it captured are checked, not once in 1,000 steps.
     """
 
@@ -23,6 +24,7 @@ class EngineOptions:
     reserve_tokens: int | None = None
     seed: int = 0
     graphs: bool = True
+    capture_at_start: bool = True
     debug: bool = False
 
     def __post_init__(self) -> None:

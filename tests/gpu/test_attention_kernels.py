@@ -52,9 +52,9 @@ def test_attention_equals_plain_attention_over_ragged_rows(heads, group, dim, dt
     scale = dim**-0.5
     padded = 1 << (dim - 1).bit_length()
     small = dtype == torch.float32 or dim == 256
-    common = {"ENTRIES": rows, "EP": 16, "H": heads, "G": group, "D": dim, "DP": padded, "CHUNK": 1024}
+    common = {"entries": rows, "EP": 16, "H": heads, "G": group, "D": dim, "DP": padded, "CHUNK": 1024}
     kernels.attend_rows_and_tell[(97,)](
-        q, k, v, table, held, part, lse, logits, scale * 1.4426950408889634, table.stride(0), logits.shape[2],
+        q, k, v, table, held, part, lse, logits, scale2=scale * 1.4426950408889634, table_row=table.stride(0), logits_row=logits.shape[2],
         GP=16, PAGE=PAGE, TILE=32 if small else 64, STAGES=2, EXACT=dtype == torch.float32, **common,
     )  # fmt: skip
     kernels.merge_chunks[(rows, heads * group)](part, lse, held, out, row_lse, TILE=32, **common)
@@ -84,9 +84,9 @@ def test_the_first_rows_are_asked_by_their_own_query(dtype):
     part, lse = torch.empty(rows * heads * 40, group, dim, device="cuda"), torch.empty(rows * heads * 40, group, device="cuda")
     out, row_lse = torch.empty_like(q), torch.empty(rows, heads * group, device="cuda")
     scale = dim**-0.5
-    common = {"ENTRIES": rows, "EP": 16, "H": heads, "G": group, "D": dim, "DP": dim, "CHUNK": 1024}
+    common = {"entries": rows, "EP": 16, "H": heads, "G": group, "D": dim, "DP": dim, "CHUNK": 1024}
     kernels.attend_rows[(97,)](
-        q, k, v, table, held, first, part, lse, scale * 1.4426950408889634, table.stride(0), both.stride(0),
+        q, k, v, table, held, first, part, lse, scale2=scale * 1.4426950408889634, table_row=table.stride(0), q_first=both.stride(0),
         GP=16, PAGE=PAGE, TILE=32 if dtype == torch.float32 else 64, STAGES=2, EXACT=dtype == torch.float32, **common,
     )  # fmt: skip
     kernels.merge_chunks[(rows, heads * group)](part, lse, held, first, out, row_lse, TILE=32, **common)

@@ -48,7 +48,7 @@ CASES = {
 
 def generate(params, model, graphs):
     compilation = Compilation.load("kivi", params=params, model=from_shape(model.shape))
-    made = Engine(load_manager(compilation), model, EngineOptions(chunk=32, memory_tokens=4096, graphs=graphs))
+    made = Engine(load_manager(compilation), model, EngineOptions(chunk=32, memory_tokens=4096, graphs=graphs, capture_at_start=False))
     made.request_params = dict(compilation.dynamic_params)
     for n, length in enumerate((3, 15, 16, 17, 41, 60)):
         add(made, prompt(length, seed=n), 40, name=f"row {n}")

@@ -26,7 +26,7 @@ def on_cuda(model):
 
 def generate(method, model, new=12, lengths=LENGTHS, graphs=True, params=None, **sampling):
     compilation = Compilation.load(method, params={**SMALL[method], **(params or {})}, model=from_shape(model.shape))
-    made = Engine(load_manager(compilation), model, EngineOptions(chunk=32, memory_tokens=4096, graphs=graphs))
+    made = Engine(load_manager(compilation), model, EngineOptions(chunk=32, memory_tokens=4096, graphs=graphs, capture_at_start=False))
     made.request_params = dict(compilation.dynamic_params)
     for n, length in enumerate(lengths):
         add(made, prompt(length, seed=n), new, name=f"row {n}", **sampling)
@@ -73,3 +73,17 @@ def test_a_dense_step_launches_at_most_ten_kernels_a_layer():
         torch.cuda.synchronize()
     launched = sum(row.count for row in found.key_averages() if row.self_device_time_total > 0)
     assert 0 < launched <= 10 * made.model.shape.layers + 8
+
+
+@pytest.mark.parametrize("method", ["dense", "tova", "omnikv"])
+def test_what_was_captured_at_the_start_serves_every_batch(method):
+    model = on_cuda(tiny_model())
+    compilation = Compilation.load(method, params=SMALL[method], model=from_shape(model.shape))
+    made = Engine(load_manager(compilation), model, EngineOptions(chunk=32, memory_tokens=4096, max_running=6))
+    made.request_params = dict(compilation.dynamic_params)
+    captured = made.graphs.captures
+    assert captured >= 4, "rows 1, 2, 4 and 8"
+    for n, length in enumerate(LENGTHS):
+        add(made, prompt(length, seed=n), 4 + n, name=f"row {n}")
+    drain(made)
+    assert made.graphs.captures == captured

@@ -18,7 +18,7 @@ NAME, NEW = "smollm2-135m", 24
 def answer(method, device, dtype):
     """Ids and text of the answer, and why decode is not in graphs ("" where it is)."""
     model = load_model(NAME, dtype=dtype, device=device)
-    engine = open_engine(method, model, options=EngineOptions(memory_tokens=4096))
+    engine = open_engine(method, model, options=EngineOptions(memory_tokens=4096, max_running=1))
     ids = model.tokenizer.encode_chat([{"role": "user", "content": built_in().prompt}])
     params = {} if method == "dense" else {"budget": "25%"}
     outputs = list(engine.generate([ids], SamplingParams(max_tokens=NEW), params))

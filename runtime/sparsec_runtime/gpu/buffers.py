@@ -6,6 +6,8 @@ choice of pages or tokens needs (FIRST_CHOSEN and NEWEST_CHOSEN: of either, take
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,12 +23,27 @@ from .tuning import Tuning
 POSITION, CHOSEN_TOKENS, CHOSEN_PAGES, FIRST_CHOSEN, NEWEST_CHOSEN, FIRST_ROWS, K_PACKED, V_PACKED, K_TAIL, V_TAIL, HEADER = range(11)
 
 
+class Scratch:
+    """Tensors that no bucket expects to find as it left them: all share the largest of a name that was asked for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._largest: dict[str, Tensor] = {}
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+        size = math.prod(shape)
+        if name not in self._largest or self._largest[name].numel() < size:
+            self._largest[name] = torch.empty(size, dtype=dtype, device=self.device)
+        return self._largest[name][:size].view(shape)
+
+
 class DecodeBuffers:
     """rows: of the bucket; tokens: rows that one request can hold in a layer; choice: tokens that a choice of pages or tokens can read."""
 
     def __init__(
-        self, rows: int, tokens: int, choice: int, storage: Storage, shape: ModelShape, plan: DecodePlan, tuning: Tuning, pool_tokens: int
-    ) -> None:
+        self, rows: int, tokens: int, choice: int, storage: Storage, shape: ModelShape, plan: DecodePlan, tuning: Tuning, pool_tokens: int,
+        scratch: Scratch,
+    ) -> None:  # fmt: skip
         device, dtype = storage.device, storage.dtype
         self.rows, self.choice = rows, choice
         scope = storage.layout.scope
@@ -66,16 +83,16 @@ class DecodeBuffers:
         if plan.tokens is not None:
             self.listed = torch.zeros((rows, choice), dtype=torch.int32, device=device)
         if plan.pages is not None:
-            self.worth = torch.empty((rows, storage.heads, self.pages), dtype=torch.float32, device=device)
+            self.worth = scratch.take("worth", (rows, storage.heads, self.pages))
             self.chosen = torch.zeros((rows, storage.heads, -(-choice // storage.page_size)), dtype=torch.int32, device=device)
-        self.part = torch.empty((items, shape.group, shape.head_dim), dtype=torch.float32, device=device)
-        self.part_lse = torch.empty((items, shape.group), dtype=torch.float32, device=device)
+        self.part = scratch.take("part", (items, shape.group, shape.head_dim))
+        self.part_lse = scratch.take("part_lse", (items, shape.group))
         self.row_lse = torch.empty((rows, shape.q_heads), dtype=torch.float32, device=device)
         asks = plan.keep is not None and plan.keep.asked is not None
         if plan.mass is not None or plan.tokens is not None or asks:
-            self.logits = torch.empty((rows, shape.q_heads, self.pages * storage.page_size), dtype=torch.float32, device=device)
+            self.logits = scratch.take("logits", (rows, shape.q_heads, self.pages * storage.page_size))
         if asks:  # what the newest query gives each row of each layer
-            self.asked = torch.empty((storage.layers, rows, self.pages * storage.page_size), dtype=torch.float32, device=device)
+            self.asked = scratch.take("asked", (storage.layers, rows, self.pages * storage.page_size))
 
     def _items(self, tokens: int, chunk: int, pool_tokens: int, storage: Storage) -> int:
         """Work items of attention at most (kernels/tools.py, chunk_sizes): 16 of a short row, half chunks of the others; the pool bounds all rows."""

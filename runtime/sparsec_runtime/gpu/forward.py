@@ -197,7 +197,7 @@ class DecodeForward:
         items = buffers.rows * shape.kv_heads * triton.cdiv(buffers.pages, size.tile)
         self.kernels.bound_pages[(min(items, size.programs * self.tuning.multiprocessors),)](
             buffers.q, *self._bounds(layer), table, held, buffers.header[FIRST_CHOSEN], buffers.header[NEWEST_CHOSEN], buffers.worth,
-            worth_row=buffers.pages, **table_strides, ROWS=buffers.rows, EP=max(16, _pow2(buffers.rows)), **self._heads(), PAGE=storage.page_size,
+            worth_row=buffers.pages, **table_strides, entries=buffers.rows, EP=max(16, _pow2(buffers.rows)), **self._heads(), PAGE=storage.page_size,
             TILE=size.tile, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
         )  # fmt: skip
         rank_best(buffers.worth, held, buffers.header[CHOSEN_PAGES], buffers.chosen, unit=storage.page_size, options=self.chain)
@@ -222,7 +222,7 @@ class DecodeForward:
         if self.ranked:
             options |= {**firsts, "q_first": buffers.q.numel()}
         entries = held.shape[0]
-        common = {"ENTRIES": entries, "EP": max(16, _pow2(entries))}
+        common = {"entries": entries, "EP": max(16, _pow2(entries))}
         kernel[(min(buffers.part.shape[0], size.programs * tuning.multiprocessors),)](
             buffers.q, *self._pools(layer), len_ptr=held, part_ptr=buffers.part, lse_ptr=buffers.part_lse, scale2=float(shape.scale) * LOG2_E, **options,
             **common, **self._heads(), PAGE=storage.page_size, CHUNK=size.chunk, TILE=size.tile, STAGES=size.stages,
@@ -234,14 +234,14 @@ class DecodeForward:
         )  # fmt: skip
         if mass is not None:
             self.kernels.add_mass[(8 * tuning.multiprocessors,)](
-                buffers.logits, buffers.row_lse, table, held, self._state(layer), buffers.logits.shape[2], **table_strides,
+                buffers.logits, buffers.row_lse, table, held, self._state(layer), logits_row=buffers.logits.shape[2], **table_strides,
                 **common, H=shape.kv_heads, G=shape.group, PAGE=storage.page_size, TILE=512, num_warps=4, **self.chain,
             )  # fmt: skip
         if self.lists[layer]:
             self._list(held, buffers, table)
         if kind.asks:
             self.kernels.ask_newest[(4 * tuning.multiprocessors,)](
-                buffers.logits, buffers.row_lse, held, buffers.asked[layer], buffers.logits.shape[2], buffers.asked.stride(1),
+                buffers.logits, buffers.row_lse, held, buffers.asked[layer], logits_row=buffers.logits.shape[2], out_row=buffers.asked.stride(1),
                 **common, HQ=shape.q_heads, TILE=256, num_warps=4, **self.chain,
             )  # fmt: skip
 

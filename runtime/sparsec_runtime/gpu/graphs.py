@@ -24,7 +24,9 @@ from ..planning import ZoneRows, zones_after
 from ..sequence import Sequence
 from ..step import StepBatch
 from .addresses import CapturedAddresses
-from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_CHOSEN, FIRST_ROWS, HEADER, K_PACKED, K_TAIL, NEWEST_CHOSEN, POSITION, V_PACKED, V_TAIL, DecodeBuffers
+from .buffers import (
+    CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_CHOSEN, FIRST_ROWS, HEADER, K_PACKED, K_TAIL, NEWEST_CHOSEN, POSITION, V_PACKED, V_TAIL, DecodeBuffers, Scratch,
+)  # fmt: skip
 from .eligible import layer_reasons, reasons_against_graph
 from .evict import evict_rows, evicts_on_device, turn_prompt
 from .forward import DecodeForward, StepKind
@@ -60,6 +62,9 @@ class DecodeGraphs:
         reasons = reasons_against_graph(type(manager)) + forward.reasons_against(type(manager), model) + layer_reasons(manager)
         if reasons:
             raise CannotCapture("; ".join(reasons))
+        if manager.DECODE.moves is not None:  # codes are small: all rows together may be more than raw ones of the same memory
+            rows = manager.storage.row_stream.geometry
+            pool_tokens = rows.pages * rows.page_size
         self.manager, self.model, self.pool_tokens, self.check_every = manager, model, pool_tokens, check_every
         self.tokens = min(pool_tokens, tokens or model.shape.max_positions)
         storage, plan, layers = manager.storage, manager.DECODE, range(model.shape.layers)
@@ -73,6 +78,7 @@ class DecodeGraphs:
         )  # fmt: skip
         self._finishes = FINISH_STEP in bound_hooks(type(manager)) - set(plan.idle)
         self._buckets: dict[int, _Bucket] = {}
+        self._scratch = Scratch(storage.device)
         self._memory = torch.cuda.graph_pool_handle() if capture and storage.device.type == "cuda" else None
         self._batch: StepBatch | None = None
         self._sequences: list[Sequence] = []
@@ -82,6 +88,20 @@ class DecodeGraphs:
         self._steps = 0
         self._turned: set[int] = set()  # handles whose keys lie turned; a handle is never given twice
         self.bulk_steps = 0  # steps after which rows were evicted
+        self.captures = 0  # graphs captured so far
+
+    @torch.no_grad()
+    def warm_up(self, rows: int) -> None:
+        """Captures the greedy steps of every bucket for up to `rows` requests of default params, so that none of them waits for a compiler."""
+        if self._memory is None:
+            return
+        params = self.manager.resolve_params({}, prompt_tokens=self.tokens)
+        keep = self.manager.DECODE.keep
+        kinds = [StepKind(), *([StepKind(asks=True)] if keep is not None and keep.asked is not None else [])]
+        for size in reversed([size for n, size in enumerate(BUCKETS) if n == 0 or BUCKETS[n - 1] < rows]):
+            bucket = self._buckets[size] = self._make_bucket(size, self._choice_of([At(params, self.tokens, self.tokens)]))
+            for kind in kinds:
+                bucket.captured[kind] = self._capture(bucket.buffers, kind)
 
     # ---- one step ------------------------------------------------------------------------------
 
@@ -244,7 +264,7 @@ class DecodeGraphs:
             if self.manager.DECODE.pages is not None:
                 self._choice(header, row, sequence)
             if self.manager.DECODE.tokens is not None:
-                first, newest, best = self._amounts(self.manager.DECODE.tokens, sequence)
+                first, newest, best = self._amounts(self.manager.DECODE.tokens, self._at(sequence))
                 header[[FIRST_CHOSEN, NEWEST_CHOSEN], row] = first, newest
                 header[CHOSEN_TOKENS, row] = min(int(sequence.rows[0, 0]) + 1, first + newest + best)
             if self.forward.ranked and self.manager.DECODE.keep is not None:
@@ -267,10 +287,12 @@ class DecodeGraphs:
         header[FIRST_CHOSEN, row] = int(sequence.params[choice.first])
         header[NEWEST_CHOSEN, row] = int(sequence.params[choice.newest])
 
-    def _amounts(self, choice: TokenChoice, sequence: Sequence) -> tuple[int, int, int]:
+    def _at(self, sequence: Sequence) -> At:
+        prompt = sequence.prompt_rows
+        return At(sequence.params, int(sequence.rows[0, 0]) + 1, 0 if prompt is None else int(prompt[0, 0]))
+
+    def _amounts(self, choice: TokenChoice, at: At) -> tuple[int, int, int]:
         """First, newest and best tokens that a request reads, where it holds so many."""
-        assert sequence.prompt_rows is not None, "the prompt has not ended"
-        at = At(sequence.params, int(sequence.rows[0, 0]) + 1, int(sequence.prompt_rows[0, 0]))
         first, newest, best = (min(self.tokens, int(amount(at))) for amount in (choice.first, choice.newest, choice.best))
         return first, newest, best
 
@@ -286,7 +308,7 @@ class DecodeGraphs:
 
     def _bucket_of(self, rows: int) -> _Bucket:
         size = next(bucket for bucket in BUCKETS if bucket >= rows)
-        wanted = self._choice_tokens()
+        wanted = self._choice_of([self._at(sequence) for sequence in self._sequences])
         bucket = self._buckets.get(size)
         if bucket is None or bucket.buffers.choice < wanted:
             bucket = self._buckets[size] = self._make_bucket(size, wanted) if bucket is None else self._wider(bucket, wanted)
@@ -299,20 +321,20 @@ class DecodeGraphs:
         made.buffers.sampling = bucket.buffers.sampling
         return made
 
-    def _choice_tokens(self) -> int:
-        """Tokens that a choice of pages or tokens of this batch can read."""
+    def _choice_of(self, rows: Many[At]) -> int:
+        """Tokens that a choice of pages or tokens of these requests can read."""
         choice, tokens = self.manager.DECODE.pages, self.manager.DECODE.tokens
         if tokens is not None:
-            return min(self.tokens, max(sum(self._amounts(tokens, s)) for s in self._sequences))
+            return min(self.tokens, max(sum(self._amounts(tokens, at)) for at in rows))
         if choice is None:
             return 0
         page = self.manager.storage.page_size
-        return max(max(int(s.params[choice.budget]), int(s.params[choice.least]) * page) for s in self._sequences) + page
+        return max(max(int(at.params[choice.budget]), int(at.params[choice.least]) * page) for at in rows) + page
 
     def _make_bucket(self, rows: int, choice: int) -> _Bucket:
         forward = self.forward
         buffers = DecodeBuffers(
-            rows, self.tokens, choice, self.manager.storage, self.model.shape, self.manager.DECODE, forward.tuning, self.pool_tokens
+            rows, self.tokens, choice, self.manager.storage, self.model.shape, self.manager.DECODE, forward.tuning, self.pool_tokens, self._scratch
         )
         return _Bucket(buffers, {name: np.zeros(tuple(table.shape), dtype=np.int32) for name, table in buffers.tables.items()})
 
@@ -329,6 +351,7 @@ class DecodeGraphs:
         return logits
 
     def _capture(self, buffers: DecodeBuffers, kind: StepKind) -> tuple[torch.cuda.CUDAGraph, Tensor, CapturedAddresses]:
+        self.captures += 1
         changed = [buffers.counts, buffers.ids, *([] if buffers.sampling is None else buffers.sampling.counted)]
         before = [tensor.clone() for tensor in changed]
         buffers.counts.zero_()

@@ -33,9 +33,14 @@ def decode_graphs(model: LoadedModel, manager: CacheManager, options: EngineOpti
         return None, f"the model lies on {model.device.type}"
     if not options.graphs:
         return None, "the engine's options say graphs=False"
-    from .graphs import CannotCapture, DecodeGraphs
+    from .graphs import BUCKETS, CannotCapture, DecodeGraphs
 
+    if options.max_running > BUCKETS[-1]:
+        return None, f"max_running = {options.max_running}: graphs are captured for {BUCKETS[-1]} rows at most"
     try:
-        return DecodeGraphs(model, manager, options.memory_tokens, check_every=1 if options.debug else 1000), ""
+        graphs = DecodeGraphs(model, manager, options.memory_tokens, check_every=1 if options.debug else 1000)
     except CannotCapture as reason:
         return None, str(reason)
+    if options.capture_at_start:
+        graphs.warm_up(options.max_running)
+    return graphs, ""

@@ -20,10 +20,10 @@ def unit_of(page, h, H: tl.constexpr):
 
 
 @triton.jit
-def lengths_of(len_ptr, ENTRIES: tl.constexpr, EP: tl.constexpr):
+def lengths_of(len_ptr, entries, EP: tl.constexpr):
     """Lengths [EP] of all entries: rows, or (row, head) where heads hold different counts."""
     e = tl.arange(0, EP)
-    return e, tl.load(len_ptr + e, e < ENTRIES, 0)
+    return e, tl.load(len_ptr + e, e < entries, 0)
 
 
 @triton.jit
