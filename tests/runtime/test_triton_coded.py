@@ -175,6 +175,14 @@ def test_a_method_whose_rows_move_whole_and_whose_codes_have_no_zero_point():
     assert with_kernels == ids_with({"whole": 10}, (9, 14), 4, False, spec)[0] and bulk > 0
 
 
+def test_graphs_have_room_for_all_rows_that_coded_pools_hold():
+    made = engine("kivi", params={"block": 16, "residual": 32}, memory_tokens=1024, chunk=16)
+    graphs = DecodeGraphs(made.model, made.manager, pool_tokens=1024)
+    rows = made.manager.storage.row_stream
+    assert graphs.pool_tokens == rows.pool.total * rows.geometry.page_size > 1024, "two bits hold more rows than the raw ones of the same memory"
+    assert graphs.tokens == min(graphs.pool_tokens, made.model.shape.max_positions)
+
+
 def test_pools_hold_what_the_eager_path_stores():
     """Codes, scales and tail rows after several flushes, zone by zone."""
     pools = []
