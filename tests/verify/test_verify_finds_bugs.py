@@ -124,7 +124,6 @@ def test_a_row_that_reads_the_padding_of_a_batch_is_found(statuses: Statuses, mo
 def test_a_state_that_outlives_its_request_is_found(statuses: Statuses, monkeypatch: pytest.MonkeyPatch) -> None:
     """New rows keep the state value that their slot had."""
     monkeypatch.setattr(writing, "_write_row_data", _without_initial_states(writing._write_row_data))
-    monkeypatch.setattr(zones.PagedArray, "clear", lambda self, units: None)
     found = statuses()
     assert broken(found, "no leak between requests", "after another request")
     assert broken(found, "slot placement", "on other pages")

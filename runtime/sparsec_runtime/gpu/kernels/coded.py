@@ -83,17 +83,17 @@ def spread(values, ALONG_T: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def scales_of(
-    scale_ptr, low_ptr, unit, token, end, FIRST: tl.constexpr, COUNT: tl.constexpr, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
+    scale_ptr, low_ptr, unit, token, end, first, COUNT: tl.constexpr, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
     BITS: tl.constexpr, ALONG_T: tl.constexpr, BLOCK: tl.constexpr, ZERO: tl.constexpr,
 ):  # fmt: skip
-    """Scales and minima of the tokens `token` + j for COUNT j from FIRST on: two tuples of tiles; 0 from token `end` on."""
+    """Scales and minima of the tokens `token` + j for COUNT j from `first` on: two tuples of tiles; 0 from token `end` on."""
     scales, lows = (), ()
     slot = token % PAGE
-    for j in tl.static_range(FIRST, FIRST + COUNT):
-        scale = groups_of(scale_ptr, unit, slot + j, token + j < end, PAGE, D, DP, ALONG_T, BLOCK)
+    for j in tl.static_range(COUNT):
+        scale = groups_of(scale_ptr, unit, slot + first + j, token + first + j < end, PAGE, D, DP, ALONG_T, BLOCK)
         scales = scales + (scale,)
         if ZERO:
-            lows = lows + (groups_of(low_ptr, unit, slot + j, token + j < end, PAGE, D, DP, ALONG_T, BLOCK),)
+            lows = lows + (groups_of(low_ptr, unit, slot + first + j, token + first + j < end, PAGE, D, DP, ALONG_T, BLOCK),)
         else:
             lows = lows + (below_zero(scale, BITS),)
     return scales, lows
