@@ -25,7 +25,7 @@ class SampleSizes:
     """part: ids of one program; group: ids that have one largest logit; listed: candidates of a row that are found without passing over the vocabulary."""
 
     part: int = 2048
-    group: int = 256
+    group: int = 128
     bins: int = 2048
     listed: int = 4096
     tile: int = 1024
@@ -104,7 +104,7 @@ class SampleBuffers:
         k.largest_of_groups[every](logits, *history, self.best, self.best_id, rows, vocab, self.groups, GROUP=sizes.group, **part)
         k.begin_draw[each](
             self.best, self.best_id, self.asked, self.found, self.top, self.bins, ids, rows, self.groups,
-            BLOCK=triton.next_power_of_2(self.groups), BINS=sizes.bins, num_warps=1, **chain,
+            BLOCK=triton.next_power_of_2(self.groups), BINS=sizes.bins, num_warps=4, **chain,
         )  # fmt: skip
         k.weigh_bins[every](logits, self.asked, self.shares, *history, self.found, self.top, self.bins, rows, vocab, BINS=sizes.bins, **part)
         k.choose_bin[each](self.asked, self.shares, self.found, self.bins, rows, BINS=sizes.bins, enable_fp_fusion=False, **chain)

@@ -323,6 +323,54 @@ def last_kept(
 
 
 @triton.jit
+def last_of(key, ids, amount, kept, low, cut, need, ID_BITS: tl.constexpr):
+    """last_kept of candidates that lie in registers. amount: what each adds to the sum that reaches `need`, equal for equal keys."""
+    kept = kept & ((key > low) | ((key == low) & (ids <= cut)))
+    last, largest = tl.min(tl.where(kept, key, NO_KEY), 0), tl.max(tl.where(kept, key, -NO_KEY), 0)
+    last = tl.where(last > largest, low, last)
+    bits = tl.sum(((tl.maximum(largest - last, 0) >> tl.arange(0, 32).to(tl.int64)) > 0).to(tl.int32), 0)
+    for step in range(bits):
+        raised = last + (tl.full([], 1, tl.int64) << (bits - 1 - step).to(tl.int64))
+        last = tl.where(tl.sum(tl.where(kept & (key >= raised), amount, 0), 0) >= need, raised, last)
+    above = tl.sum(tl.where(kept & (key > last), amount, 0), 0)
+    ties = kept & (key == last)
+    tied = tl.sum(ties.to(tl.int64), 0)
+    each = tl.maximum(tl.sum(tl.where(ties, amount, 0), 0) // tl.maximum(tied, 1), 1)
+    more = (need - above + each - 1) // each
+    end = tl.zeros([], tl.int32) + NO_ID
+    if more < tied:
+        end = tl.zeros([], tl.int32)
+        for step in range(ID_BITS):
+            raised_id = end + (1 << (ID_BITS - 1 - step))
+            end = tl.where(tl.sum((ties & (ids < raised_id)).to(tl.int64), 0) < more, raised_id, end)
+    tighter = tl.where(last > low, end, tl.where(last == low, tl.minimum(cut, end), cut))
+    return tl.maximum(low, last), tighter
+
+
+@triton.jit
+def threshold_of_few(
+    logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, mode, listed, low, cut,
+    TILE: tl.constexpr, LIST: tl.constexpr, ID_BITS: tl.constexpr, PENALTIES: tl.constexpr,
+):  # fmt: skip
+    """(low, cut) of a row whose candidates are at most TILE: each is read once."""
+    n = tl.arange(0, TILE)
+    here = n < listed
+    ids = tl.load(list_ptr + row * LIST + n, here, 0)
+    x = penalised(logits_ptr, row, ids, here, rows, vocab, scales_ptr, prompt_ptr, count_ptr, PENALTIES)
+    below = halvings(x, tl.load(top_ptr + row), tl.load(scales_ptr + _SCALE * rows + row))
+    weight = tl.where(here, weight_of(below, tl.load(asked_ptr + _LEAST * rows + row)), 0)
+    key = key_of(x).to(tl.int64)
+    need = tl.load(found_ptr + _LIMIT * rows + row) - tl.load(found_ptr + _BASE * rows + row)
+    if (mode & _BY_K) > 0:
+        low, cut = last_of(key, ids, here.to(tl.int64), here, low, cut, tl.load(asked_ptr + _TOP_K * rows + row), ID_BITS)
+        total = tl.sum(tl.where((key > low) | ((key == low) & (ids <= cut)), weight, 0), 0)
+        need = share_of(total, tl.load(shares_ptr + _TOP_P * rows + row))
+    if (mode & _BY_P) > 0:
+        low, cut = last_of(key, ids, weight, here, low, cut, need, ID_BITS)
+    return low, cut
+
+
+@triton.jit
 def find_threshold(
     logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, rows, vocab,
     TILE: tl.constexpr, LIST: tl.constexpr, ID_BITS: tl.constexpr, PENALTIES: tl.constexpr, CHAINED: tl.constexpr = False,
@@ -333,7 +381,14 @@ def find_threshold(
     row = tl.program_id(0).to(tl.int64)
     mode = tl.load(asked_ptr + _MODE * rows + row)
     low, cut = tl.zeros([], tl.int64) + LEAST_KEY, tl.zeros([], tl.int32) + NO_ID
-    if tl.load(found_ptr + _DRAWS * rows + row) > 0:
+    listed = tl.load(found_ptr + _COUNT * rows + row)
+    draws = tl.load(found_ptr + _DRAWS * rows + row) > 0
+    if draws & (listed <= TILE) & (listed <= LIST):
+        low, cut = threshold_of_few(
+            logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, mode, listed, low, cut,
+            TILE, LIST, ID_BITS, PENALTIES,
+        )  # fmt: skip
+    elif draws:
         if (mode & _BY_K) > 0:
             low, cut = last_kept(
                 logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut,
@@ -351,6 +406,7 @@ def find_threshold(
                 logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut, need,
                 "weight", TILE, LIST, ID_BITS, PENALTIES,
             )  # fmt: skip
+    if draws:
         tl.store(found_ptr + _THRESHOLD * rows + row, low)
         tl.store(found_ptr + _CUT * rows + row, cut.to(tl.int64))
 
