@@ -87,3 +87,17 @@ def test_what_was_captured_at_the_start_serves_every_batch(method):
         add(made, prompt(length, seed=n), 4 + n, name=f"row {n}")
     drain(made)
     assert made.graphs.captures == captured
+
+
+@pytest.mark.parametrize("method", ["dense", "h2o", "quest", "omnikv"])
+def test_kernels_that_are_set_up_before_the_last_one_ends_give_the_same_ids(method):
+    """Programmatic dependent launch, which is off by default."""
+    model = on_cuda(tiny_model())
+    plain, _ = generate(method, model)
+    compilation = Compilation.load(method, params=SMALL[method], model=from_shape(model.shape))
+    made = Engine(load_manager(compilation), model, EngineOptions(chunk=32, memory_tokens=4096, capture_at_start=False))
+    made.graphs.forward = replace(made.graphs.forward, tuning=replace(made.graphs.forward.tuning, chained=True))
+    made.request_params = dict(compilation.dynamic_params)
+    for n, length in enumerate(LENGTHS):
+        add(made, prompt(length, seed=n), 12, name=f"row {n}")
+    assert {name: ids_of(outputs) for name, outputs in drain(made).items()} == plain
