@@ -1,6 +1,6 @@
-"""Writes the table of README.md between its markers: python benchmarks/table.py OUT [--run RUN]
+"""Writes the tables of README.md between their markers: python benchmarks/table.py OUT [--run RUN]
 
-Rows are those of rows.toml, figures those of one run in OUT; the prose around them stays.
+Rows are those of rows.toml, gates those of sparsec bench kernels, figures those of one run in OUT; the prose around them stays.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "runtime")]
 
+from sparsec.bench import gates  # noqa: E402
 from sparsec.bench.plan import read_plan  # noqa: E402
 from sparsec.bench.rows import read_rows  # noqa: E402
 from sparsec.bench.table import last_run, markdown, replace_between  # noqa: E402
@@ -25,8 +26,10 @@ def main() -> None:
     parser.add_argument("--readme", type=Path, default=HERE / "README.md")
     args = parser.parse_args()
     rows = read_rows(args.out)
-    table = markdown(read_plan(args.plan), rows, args.run or last_run(rows))
-    args.readme.write_text(replace_between(args.readme.read_text(encoding="utf-8"), table), encoding="utf-8")
+    run = args.run or last_run(rows)
+    text = replace_between(args.readme.read_text(encoding="utf-8"), "rows", markdown(read_plan(args.plan), rows, run))
+    judged = {row["gate"]: row for row in rows if row.get("what") == "gate" and row["run"] == run}
+    args.readme.write_text(replace_between(text, "gates", gates.markdown(gates.shipped_gates(), judged)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from sparsec.bench.plan import Plan, PlannedRow
 from sparsec.bench.rows import Row, find_row
 
-BEGIN, END = "<!-- rows: begin -->", "<!-- rows: end -->"
 HEAD = (
     "method", "params", "context x batch", "floor ms", "ms/step", "ratio", "tok/s", "our dense ms", "seed ms", "must / stretch ms", "met",
     "KV MiB a request", "kernels a step",
@@ -15,13 +14,14 @@ HEAD = (
 NONE = "-"
 
 
-def replace_between(text: str, table: str) -> str:
-    """The text with the table in place of what stood between the two marker comments."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+def replace_between(text: str, name: str, table: str) -> str:
+    """The text with the table in place of what stood between the two marker comments of that name."""
+    first, last = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"the text has no {BEGIN} before {END}: add both where the table belongs")
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+        raise ValueError(f"the text has no {first} before {last}: add both where the table belongs")
+    return f"{before}{first}\n{table}\n{last}{after}"
 
 
 def markdown(plan: Plan, rows: Sequence[Row], run: str) -> str:

@@ -101,7 +101,7 @@ def test_rows_of_another_run_are_not_in_the_table():
 
 def test_a_text_without_markers_is_not_written():
     with pytest.raises(ValueError, match="rows: begin"):
-        replace_between("no markers", "table")
+        replace_between("no markers", "rows", "table")
 
 
 def test_a_commit_is_dirty_where_tracked_files_differ(tmp_path, monkeypatch):
