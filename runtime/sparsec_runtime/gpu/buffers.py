@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,8 +15,8 @@ from ..decode_plan import DecodePlan
 from ..models.shape import ModelShape
 from ..storage import Storage
 from ..tables import table_rows
+from .blocks import pow2
 from .sampling import SampleBuffers
-from .transfer import send
 from .tuning import Tuning
 
 POSITION, CHOSEN_TOKENS, CHOSEN_PAGES, FIRST_CHOSEN, NEWEST_CHOSEN, FIRST_ROWS, K_PACKED, V_PACKED, K_TAIL, V_TAIL, HEADER = range(11)
@@ -70,7 +69,7 @@ class DecodeBuffers:
         self.cos = torch.empty((2, rows, half), dtype=torch.float32, device=device)
         self.sin = torch.empty_like(self.cos)
         self.sampling: SampleBuffers | None = None  # made when a row is first not greedy
-        self.vocab_part = min(2048, 1 << (shape.vocab - 1).bit_length())
+        self.vocab_part = min(2048, pow2(shape.vocab))
         parts = -(-shape.vocab // self.vocab_part)
         self.best = torch.empty((rows, parts), dtype=torch.float32, device=device)
         self.best_id = torch.empty((rows, parts), dtype=torch.int32, device=device)
@@ -101,10 +100,6 @@ class DecodeBuffers:
             return each
         held = pool_tokens * (1 if storage.layout.scope == "shared" else storage.layers)
         return min(each, (held // (chunk // 2) + 17 * self.rows) * storage.heads)
-
-    def send(self, target: Tensor, values: np.ndarray) -> None:
-        """Host values to a buffer without waiting."""
-        send(target, values)
 
     def held_of(self, layer: int) -> Tensor:
         """Rows held [batch row or (batch row, head)] in a layer, the new one counted."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..hooks import bound_hooks
+from .blocks import pow2
 
 if TYPE_CHECKING:
     from ..cache import CacheManager
@@ -31,7 +32,7 @@ class Cuts:
     @property
     def squares(self) -> tuple[int, ...]:
         """Powers of two, up to the first that holds a chunk."""
-        top = 1 << (self.chunk - 1).bit_length()
+        top = pow2(self.chunk)
         return tuple(LEAST_SQUARE << n for n in range((top // LEAST_SQUARE).bit_length()))
 
     @property

@@ -10,10 +10,12 @@ from ..decode_plan import Keep
 from ..layout import PARTS
 from ..sequence import Sequence
 from ..storage import Storage
+from .blocks import pow2
 from .buffers import DecodeBuffers
 from .kernels.evict import move_rows, rows_at_the_ends, rows_that_stay
 from .kernels.turn import turn_rows
-from .ranking import part_of, pow2, rank_best, rank_pairs, room_for_pairs, warps_of
+from .ranking import part_of, rank_best, rank_pairs, room_for_pairs, warps_of
+from .transfer import sent
 
 
 def evicts_on_device(storage: Storage, keep: Keep | None) -> bool:
@@ -26,8 +28,7 @@ def evict_rows(storage: Storage, keep: Keep, buffers: DecodeBuffers, sequences: 
     table = buffers.table
     held = [int(sequence.rows[0, 0]) + 1 for sequence in sequences]
     numbers = [held, kept, [keep.first(s.params) for s in sequences], [keep.newest(s.params) for s in sequences]]
-    sent = torch.from_numpy(np.array(numbers, dtype=np.int32))
-    held_at, kept_at, first, newest = (sent.pin_memory() if table.is_cuda else sent).to(table.device, non_blocking=True)
+    held_at, kept_at, first, newest = sent(np.array(numbers, dtype=np.int32), table.device)
     places = len(sequences) * storage.heads
     source = torch.empty((storage.layers, places, max(kept)), dtype=torch.int32, device=table.device)
     grid = (places, storage.layers)
@@ -43,7 +44,7 @@ def evict_rows(storage: Storage, keep: Keep, buffers: DecodeBuffers, sequences: 
         width = data[0, 0, 0].numel()
         move_rows[grid](
             data, table, source, kept_at, data.stride(0), table.stride(0), source.stride(0), source.stride(1),
-            H=storage.heads, PAGE=storage.page_size, WIDTH=width, PADDED=1 << (width - 1).bit_length(), TILE=64 if table.is_cuda else 16,
+            H=storage.heads, PAGE=storage.page_size, WIDTH=width, PADDED=pow2(width), TILE=64 if table.is_cuda else 16,
             num_warps=4,
         )  # fmt: skip
 

@@ -18,6 +18,7 @@ from ..cache import CacheManager
 from ..decode_plan import DecodePlan
 from ..models.loading import LoadedModel
 from ..storage import Storage
+from .blocks import pow2, tile_of
 from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_CHOSEN, FIRST_ROWS, K_TAIL, NEWEST_CHOSEN, POSITION, V_TAIL, DecodeBuffers
 from .eligible import model_reasons
 from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
@@ -30,10 +31,6 @@ from .weights import LayerWeights, fused_weights
 from .zones import attend_two_zones
 
 LOG2_E = 1.0 / math.log(2.0)
-
-
-def _pow2(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +91,10 @@ class DecodeForward:
     def begin(self, buffers: DecodeBuffers, embedding: Tensor) -> None:
         """buffers.x of the rows' ids from embedding [vocab, hidden], and the angles of their positions."""
         hidden, rope = self.model.shape.hidden, self.storage.rope
-        block, half = min(1024, _pow2(hidden)), rope.dim // 2
+        block, half = min(1024, pow2(hidden)), rope.dim // 2
         begin_step[(buffers.rows, triton.cdiv(hidden, block))](
             buffers.ids, buffers.header[POSITION], buffers.held_of(0), embedding, buffers.x, rope.inv_freq, buffers.cos, buffers.sin,
-            hidden, rope.scaling, half, buffers.rows, BLOCK=block, HALF=_pow2(half), RANKS=self.ranked, **self.chain,
+            hidden, rope.scaling, half, buffers.rows, BLOCK=block, HALF=pow2(half), RANKS=self.ranked, **self.chain,
         )  # fmt: skip
 
     def attention(self, layer: int, qkv: Tensor, buffers: DecodeBuffers, kind: StepKind) -> Tensor:
@@ -131,7 +128,7 @@ class DecodeForward:
             silu_mul[(buffers.rows, triton.cdiv(width, 1024))](both, buffers.active, width, BLOCK=1024, **self.chain)
             return
         project_gated[(width // tiles.outputs,)](
-            buffers.normed, gate_up, buffers.active, buffers.rows, width, DEPTH=gate_up.shape[1], BM=max(16, _pow2(buffers.rows)),
+            buffers.normed, gate_up, buffers.active, buffers.rows, width, DEPTH=gate_up.shape[1], BM=tile_of(buffers.rows),
             BN=tiles.outputs, BK=tiles.depth, STAGES=tiles.stages, num_warps=tiles.warps, **self.chain,
         )  # fmt: skip
 
@@ -151,7 +148,7 @@ class DecodeForward:
         rows, (width, depth) = x.shape[0], weight.shape
         out = torch.empty((splits, rows, width), dtype=dtype, device=x.device)
         project[(width // tiles.outputs, splits)](
-            x, weight, weight if bias is None else bias, out, rows, width, DEPTH=depth, BM=max(16, _pow2(rows)), BN=tiles.outputs, BK=tiles.depth,
+            x, weight, weight if bias is None else bias, out, rows, width, DEPTH=depth, BM=tile_of(rows), BN=tiles.outputs, BK=tiles.depth,
             SPLITS=splits, BIAS=bias is not None, STAGES=tiles.stages, num_warps=tiles.warps, **self.chain,
         )  # fmt: skip
         return out
@@ -161,7 +158,7 @@ class DecodeForward:
         width = self.model.shape.hidden
         add_rms_norm[(buffers.rows,)](
             buffers.x, buffers.x if delta is None else delta, weight, buffers.normed, width, self.model.shape.rms_eps, buffers.rows,
-            SPLITS=0 if delta is None else delta.shape[0], BLOCK=_pow2(width), num_warps=8, **self.chain,
+            SPLITS=0 if delta is None else delta.shape[0], BLOCK=pow2(width), num_warps=8, **self.chain,
         )  # fmt: skip
 
     def _write(self, layer: int, qkv: Tensor, buffers: DecodeBuffers) -> None:
@@ -185,7 +182,7 @@ class DecodeForward:
         self.kernels.write_rows[(buffers.rows, shape.q_heads + 2 * shape.kv_heads)](
             qkv, buffers.q, keys, values, qkv if w.q_norm is None else w.q_norm, qkv if w.k_norm is None else w.k_norm, buffers.cos[0], buffers.sin[0],
             table_ptr=table, len_ptr=held, half=storage.rope.dim // 2, eps=shape.rms_eps, **options,
-            HQ=shape.q_heads, H=shape.kv_heads, D=shape.head_dim, DP=_pow2(shape.head_dim), PAGE=storage.page_size, NORM=w.q_norm is not None,
+            HQ=shape.q_heads, H=shape.kv_heads, D=shape.head_dim, DP=pow2(shape.head_dim), PAGE=storage.page_size, NORM=w.q_norm is not None,
             num_warps=1, **self.chain,
         )  # fmt: skip
 
@@ -197,7 +194,7 @@ class DecodeForward:
         items = buffers.rows * shape.kv_heads * triton.cdiv(buffers.pages, size.tile)
         self.kernels.bound_pages[(min(items, size.programs * self.tuning.multiprocessors),)](
             buffers.q, *self._bounds(layer), table, held, buffers.header[FIRST_CHOSEN], buffers.header[NEWEST_CHOSEN], buffers.worth,
-            worth_row=buffers.pages, **table_strides, entries=buffers.rows, EP=max(16, _pow2(buffers.rows)), **self._heads(), PAGE=storage.page_size,
+            worth_row=buffers.pages, **table_strides, entries=buffers.rows, EP=tile_of(buffers.rows), **self._heads(), PAGE=storage.page_size,
             TILE=size.tile, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
         )  # fmt: skip
         rank_best(buffers.worth, held, buffers.header[CHOSEN_PAGES], buffers.chosen, unit=storage.page_size, options=self.chain)
@@ -222,7 +219,7 @@ class DecodeForward:
         if self.ranked:
             options |= {**firsts, "q_first": buffers.q.numel()}
         entries = held.shape[0]
-        common = {"entries": entries, "EP": max(16, _pow2(entries))}
+        common = {"entries": entries, "EP": tile_of(entries)}
         kernel[(min(buffers.part.shape[0], size.programs * tuning.multiprocessors),)](
             buffers.q, *self._pools(layer), len_ptr=held, part_ptr=buffers.part, lse_ptr=buffers.part_lse, scale2=float(shape.scale) * LOG2_E, **options,
             **common, **self._heads(), PAGE=storage.page_size, CHUNK=size.chunk, TILE=size.tile, STAGES=size.stages,
@@ -230,7 +227,7 @@ class DecodeForward:
         )  # fmt: skip
         self.kernels.merge_chunks[(buffers.rows, shape.q_heads)](
             buffers.part, buffers.part_lse, held, out_ptr=buffers.attended, row_lse_ptr=buffers.row_lse, **firsts, **common, H=shape.kv_heads, G=shape.group,
-            D=shape.head_dim, DP=_pow2(shape.head_dim), CHUNK=size.chunk, TILE=32, num_warps=1, **self.chain,
+            D=shape.head_dim, DP=pow2(shape.head_dim), CHUNK=size.chunk, TILE=32, num_warps=1, **self.chain,
         )  # fmt: skip
         if mass is not None:
             self.kernels.add_mass[(8 * tuning.multiprocessors,)](
@@ -255,12 +252,12 @@ class DecodeForward:
     def _greedy(self, logits: Tensor, buffers: DecodeBuffers) -> None:
         vocab, (_, parts) = logits.shape[1], buffers.best.shape
         best_of_part[(buffers.rows, parts)](logits, buffers.best, buffers.best_id, vocab, parts, BLOCK=buffers.vocab_part, **self.chain)
-        best_of_row[(buffers.rows,)](buffers.best, buffers.best_id, buffers.ids, parts, BLOCK=_pow2(parts), **self.chain)
+        best_of_row[(buffers.rows,)](buffers.best, buffers.best_id, buffers.ids, parts, BLOCK=pow2(parts), **self.chain)
 
     def _heads(self) -> dict[str, int]:
         shape = self.model.shape
         return {
-            "H": shape.kv_heads, "G": shape.group, "GP": max(16, _pow2(shape.group)), "D": shape.head_dim, "DP": max(16, _pow2(shape.head_dim)),
+            "H": shape.kv_heads, "G": shape.group, "GP": tile_of(shape.group), "D": shape.head_dim, "DP": tile_of(shape.head_dim),
         }  # fmt: skip
 
     def _table(self, layer: int, buffers: DecodeBuffers) -> tuple[Tensor, dict[str, object]]:

@@ -33,6 +33,7 @@ from .forward import DecodeForward, StepKind
 from .moves import move_rows
 from .row_sampling import Draws, RowSampling, draws_of
 from .sampling import SampleBuffers
+from .transfer import send
 from .tuning import tuning_of
 
 BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -243,7 +244,7 @@ class DecodeGraphs:
             if len(changed):
                 first, last = changed[0], changed[-1] + 1
                 known[:, first:last] = pages[:, first:last]
-                bucket.buffers.send(table[row, :, first:last], pages[:, first:last])
+                send(table[row, :, first:last], pages[:, first:last])
 
     def _send_counts(self, bucket: _Bucket, ids: Many[int] | None) -> None:
         buffers, rows = bucket.buffers, len(self._sequences)
@@ -269,11 +270,11 @@ class DecodeGraphs:
                 header[CHOSEN_TOKENS, row] = min(int(sequence.rows[0, 0]) + 1, first + newest + best)
             if self.forward.ranked and self.manager.DECODE.keep is not None:
                 header[FIRST_ROWS, row] = self.manager.DECODE.keep.first(sequence.params)
-        buffers.send(buffers.counts, np.concatenate((header.ravel(), held.ravel())))
+        send(buffers.counts, np.concatenate((header.ravel(), held.ravel())))
         if ids is not None:
             padded = np.zeros(buffers.rows, dtype=np.int64)
             padded[:rows] = ids
-            buffers.send(buffers.ids, padded)
+            send(buffers.ids, padded)
 
     def _choice(self, header: np.ndarray, row: int, sequence: Sequence) -> None:
         choice = self.manager.DECODE.pages

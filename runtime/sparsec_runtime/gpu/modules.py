@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from .blocks import pow2
 from .kernels.block import add_rms_norm, silu_mul
 from .weights import fuse
 
@@ -28,7 +29,7 @@ class FusedNorm(nn.Module):
         width = hidden.shape[-1]
         x = hidden.reshape(-1, width)
         out = torch.empty_like(x)
-        add_rms_norm[(x.shape[0],)](x, x, self.weight, out, width, self.eps, x.shape[0], SPLITS=0, BLOCK=1 << (width - 1).bit_length(), num_warps=8)
+        add_rms_norm[(x.shape[0],)](x, x, self.weight, out, width, self.eps, x.shape[0], SPLITS=0, BLOCK=pow2(width), num_warps=8)
         return out.view(hidden.shape)
 
 

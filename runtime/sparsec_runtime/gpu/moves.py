@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ..decode_plan import Moves
@@ -17,16 +16,15 @@ from ..planning import ZoneRows
 from ..sequence import Sequence
 from ..storage import Storage
 from ..zones import PackedStore, RawStore
+from .blocks import pow2
 from .kernels.encode import copy_rows, encode_rows, shift_rows
+from .transfer import sent
 
 
 def move_rows(storage: Storage, moves: Moves, tables: Mapping[str, Tensor], sequences: list[Sequence], after: list[ZoneRows]) -> None:
     """The rows that `after` counts in the older zone beyond those that lie there go there. tables: of each stream, as the step used them."""
     counts = {part: _counts(moves, part, sequences, after) for part in moves.parts}
-    sent = torch.from_numpy(np.stack(list(counts.values())))
-    device = storage.device
-    on_device = (sent.pin_memory() if device.type == "cuda" else sent).to(device, non_blocking=True)
-    for numbers, (part, host) in zip(on_device, counts.items()):
+    for numbers, (part, host) in zip(sent(np.stack(list(counts.values())), storage.device), counts.items()):
         if host[0].any():
             _move_part(storage, moves, part, tables, numbers, host)
 
@@ -43,7 +41,7 @@ def _move_part(storage: Storage, moves: Moves, part: Part, tables: Mapping[str, 
     assert isinstance(tail, RawStore), f"rows leave zone '{moves.zone}', which must be raw"
     table, target = tables[tail.stream.name], tables[older.stream.name]
     (moved, packed, held), data = numbers, tail.rows.data
-    places, width = len(moved) * storage.heads, 1 << (storage.head_dim - 1).bit_length()
+    places, width = len(moved) * storage.heads, pow2(storage.head_dim)
     common = {"H": storage.heads, "D": storage.head_dim, "DP": width}
     pages = {"FROM_PAGE": tail.stream.geometry.page_size, "PAGE": older.stream.geometry.page_size}
     if isinstance(older, PackedStore):

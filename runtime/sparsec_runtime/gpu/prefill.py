@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .blocks import tile_of
 from .cuts import Cuts
 from .kernels.prefill import attend_rows, mass_of_rows, merge_two
 
@@ -111,7 +112,7 @@ def through_triton(q: Tensor, keys: Tensor, values: Tensor, scale: float, first:
     queries, heads, channels = q.shape
     out = torch.empty_like(q)
     lse = torch.empty((heads, queries), dtype=torch.float32, device=q.device)
-    padded, exact = _padded(channels), q.dtype == torch.float32
+    padded, exact = tile_of(channels), q.dtype == torch.float32
     block, tile, warps, stages = attention_sizes(padded, exact)
     attend_rows[(-(-queries // block), heads)](
         q, keys, values, out, lse, first, last, queries, keys.stride(0), values.stride(0), scale * LOG2E,
@@ -134,7 +135,7 @@ def _merged(a: Part, b: Part, dtype: torch.dtype) -> Part:
     lse = torch.empty((heads, queries), dtype=torch.float32, device=a.out.device)
     merge_two[(-(-queries // MERGED_QUERIES), heads)](
         a.out, a.lse, b.out, b.lse, out, lse, queries, *a.out.stride()[:2], a.lse.stride(0), *b.out.stride()[:2], b.lse.stride(0),
-        HEADS=heads, D=channels, DP=_padded(channels), BLOCK=MERGED_QUERIES, num_warps=4,
+        HEADS=heads, D=channels, DP=tile_of(channels), BLOCK=MERGED_QUERIES, num_warps=4,
     )  # fmt: skip
     return Part(out, lse)
 
@@ -148,7 +149,7 @@ def column_mass(queries: Tensor, keys: Tensor, lse: Tensor, scale: float, over_g
     q, k = queries[0].flatten(1, 2).contiguous(), _by_rows(keys[0])
     lse2 = lse if over_g == "max" else lse.unflatten(0, (heads, group)).transpose(1, 2)  # in the order in which the kernel reads it
     mass = torch.empty((1, heads, k.shape[1]), dtype=torch.float32, device=q.device)
-    padded, exact = _padded(channels), q.dtype == torch.float32
+    padded, exact = tile_of(channels), q.dtype == torch.float32
     block, tile, warps, stages = mass_sizes(padded, exact, group if over_g == "max" else 1)
     mass_of_rows[(-(-k.shape[1] // block), heads)](
         q, (lse2 * LOG2E).contiguous(), k, mass, k.shape[1], asked, k.stride(0), scale * LOG2E,
@@ -176,7 +177,3 @@ def mass_sizes(channels: int, exact: bool, heads: int) -> tuple[int, int, int, i
 def _by_rows(x: Tensor) -> Tensor:
     """[kv_head, token, channel] whose rows follow each other, as the kernels read it; any distance between heads."""
     return x if x.stride()[1:] == (x.shape[2], 1) else x.contiguous()
-
-
-def _padded(channels: int) -> int:
-    return max(16, 1 << (channels - 1).bit_length())

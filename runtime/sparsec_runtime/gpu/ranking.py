@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from .blocks import pow2
 from .kernels.rank import rank_line, rank_parts, rank_survivors
 
 LARGEST = 1 << 14  # entries of one block: the scan of its counts keeps 8 bytes of each in shared memory, and twice as many do not fit
@@ -14,10 +15,6 @@ LEAST = 1 << 10  # entries of a part
 LAUNCH = 1 << 12  # entries that a program ranks in about the time that a further launch takes
 EACH = 512  # entries per warp
 NO_OPTIONS: Mapping[str, bool] = {}
-
-
-def pow2(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
 
 
 def part_of(entries: int, best: int) -> int:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import triton
 from torch import Tensor
 
 from ..draw import least_weight, scale_of
+from .blocks import pow2
 from .kernels import sample as k
 from .row_sampling import RowSampling
-from .transfer import send
+from .transfer import send, sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,7 @@ class SampleBuffers:
     def _mark(self, line: Tensor, ids: Sequence[int]) -> None:
         """line[id] += 1 for each."""
         if ids:
-            there = torch.empty(len(ids), dtype=torch.int64, device=self.device)
-            send(there, np.asarray(ids, dtype=np.int64))
+            there = sent(np.asarray(ids, dtype=np.int64), self.device)
             line.scatter_add_(0, there, torch.ones(len(ids), dtype=line.dtype, device=self.device))
 
     def launch(self, logits: Tensor, ids: Tensor, penalties: bool, chain: Mapping[str, bool]) -> None:
@@ -104,7 +103,7 @@ class SampleBuffers:
         k.largest_of_groups[every](logits, *history, self.best, self.best_id, rows, vocab, self.groups, GROUP=sizes.group, **part)
         k.begin_draw[each](
             self.best, self.best_id, self.asked, self.found, self.top, self.bins, ids, rows, self.groups,
-            BLOCK=triton.next_power_of_2(self.groups), BINS=sizes.bins, num_warps=4, **chain,
+            BLOCK=pow2(self.groups), BINS=sizes.bins, num_warps=4, **chain,
         )  # fmt: skip
         k.weigh_bins[every](logits, self.asked, self.shares, *history, self.found, self.top, self.bins, rows, vocab, BINS=sizes.bins, **part)
         k.choose_bin[each](self.asked, self.shares, self.found, self.bins, rows, BINS=sizes.bins, enable_fp_fusion=False, **chain)
@@ -116,5 +115,5 @@ class SampleBuffers:
         k.weigh_parts[every](logits, self.asked, *history, self.found, self.top, self.weights, rows, vocab, self.parts, **part)
         k.draw[each](
             logits, self.asked, *history, self.found, self.top, self.weights, ids, rows, vocab, self.parts,
-            BLOCK=triton.next_power_of_2(self.parts), **part,
+            BLOCK=pow2(self.parts), **part,
         )  # fmt: skip

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from .blocks import pow2
 from .kernels.draw import slots_of_tokens, sum_candidates, worth_of_tokens
-from .ranking import NO_OPTIONS, pow2, rank_best
+from .ranking import NO_OPTIONS, rank_best
 
 PART, TILE = 1024, 256  # tokens of one program, and of one step of it
 

@@ -1,4 +1,4 @@
-"""Copies between host and device that wait for nothing."""
+"""Copies from the host to a device that wait for nothing."""
 
 from __future__ import annotations
 
@@ -9,5 +9,14 @@ from torch import Tensor
 
 def send(target: Tensor, values: np.ndarray) -> None:
     """Host values to a tensor of the device: pinned memory is not used again before its copy is done."""
+    target.copy_(_source(values, target.device), non_blocking=True)
+
+
+def sent(values: np.ndarray, device: torch.device) -> Tensor:
+    """The same to a new tensor."""
+    return _source(values, device).to(device, non_blocking=True)
+
+
+def _source(values: np.ndarray, device: torch.device) -> Tensor:
     source = torch.from_numpy(np.ascontiguousarray(values))
-    target.copy_(source.pin_memory() if target.is_cuda else source, non_blocking=True)
+    return source.pin_memory() if device.type == "cuda" else source

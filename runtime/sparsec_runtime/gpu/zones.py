@@ -10,6 +10,7 @@ from torch import Tensor
 from ..layout import PARTS
 from ..storage import Storage
 from ..zones import PackedStore, RawStore
+from .blocks import tile_of
 from .buffers import K_PACKED, V_PACKED, DecodeBuffers
 from .tuning import ZoneSizes
 
@@ -40,7 +41,7 @@ def attend_two_zones(
     """buffers.attended of buffers.q. programs: of the persistent grid; heads: the constants H, G, GP, D, DP; options: of the launch."""
     older, newest = (storage.stream_of(zone, "K") for zone in storage.zone_names)
     held, packed = buffers.held_of(layer), (buffers.header[K_PACKED], buffers.header[V_PACKED])
-    common = {"entries": buffers.rows, "EP": max(16, 1 << (buffers.rows - 1).bit_length()), "CHUNK": size.chunk, "REST": size.rest}
+    common = {"entries": buffers.rows, "EP": tile_of(buffers.rows), "CHUNK": size.chunk, "REST": size.rest}
     kernels.attend_zones[(min(buffers.part.shape[0], programs),)](
         buffers.q, **zone_pointers(storage, buffers, layer, kernels.attend_zones.arg_names), len_ptr=held, k_packed_ptr=packed[0], v_packed_ptr=packed[1],
         part_ptr=buffers.part, lse_ptr=buffers.part_lse, scale2=scale2, table_row=buffers.tables[older.name].stride(0),
