@@ -7,17 +7,10 @@ sum of exp(logits). D channels are padded to DP. The chunk's own rows are the ne
 import triton
 import triton.language as tl
 
+from .tools import product
+
 LN2 = tl.constexpr(0.6931471805599453)
 LOG2E = tl.constexpr(1.4426950408889634)
-
-
-@triton.jit
-def product(a, b, EXACT: tl.constexpr):
-    """a [m, n] times b [n, o], fp32; EXACT: fp32 inputs are not rounded to tf32."""
-    if EXACT:
-        return tl.dot(a, b, input_precision="ieee")
-    else:
-        return tl.dot(a, b)
 
 
 @triton.jit
