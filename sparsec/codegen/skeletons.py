@@ -20,9 +20,12 @@ DECODE_HOOKS = (
     "kv_write", "build_decode_selection", "before_decode_attention", "after_decode_attention", "layer_end", "finish_step",
 )  # fmt: skip
 
-_MASS = (
-    "map(add, state({state})[h,t], sum over i of reduce(sum, i, reduce({over}, g, of_queries(probs, block)[i,h,g,t])[i,h,t])[h,t])[h,t]"
-)
+_GIVEN = "{whole} over i of reduce({part}, i, reduce({over}, g, of_queries(probs, block)[i,h,g,t])[i,h,t])[h,t]"  # in decode of one query
+_MASS = {  # how a state takes what the newest query gives its rows
+    "+=": f"map(add, state({{state}})[h,t], {_GIVEN})[h,t]",
+    "= the larger of itself and": f"map(greatest, state({{state}})[h,t], {_GIVEN})[h,t]",
+    "=": _GIVEN,
+}
 
 _REACH = (
     "reduce(max, i, reduce(sum, c, map(greatest, map(mul, of_queries(Q, step)[i,h,g,c], summary({low})[h,p,c])[i,h,g,p,c], "
@@ -48,6 +51,7 @@ class MassOf:
 
     state: str
     over: str
+    how: str
     initial: str
     line: int
 
@@ -145,17 +149,19 @@ def _no_kernel(_plan: Plan, _bindings: list[Binding]) -> Found:
 
 
 def _mass(plan: Plan, bindings: list[Binding]) -> Found:
-    why = "the kernel adds the sum, mean or max over g of the newest query's probs to one token state"
+    why = "the kernel adds the sum, mean or max over g of the newest query's probs to one token state, puts it there, or keeps the larger"
     effects = _effects(bindings)
     if len(effects) != 1 or not isinstance(effects[0], Update) or effects[0].shared or effects[0].when is not None:
         return why
-    holes = _fill(_MASS, str(effects[0].value))
-    states = {state.name: state for state in plan.layout.states}
-    if holes is None or holes["state"] != effects[0].target or states[holes["state"]].dtype != "f32":
-        return why
-    if holes["over"] not in ("sum", "mean", "max"):
-        return why
-    return {"mass": MassOf(holes["state"], holes["over"], states[holes["state"]].initial, bindings[0].line)}
+    target = effects[0].target
+    state = next(state for state in plan.layout.states if state.name == target)
+    for how, pattern in _MASS.items():
+        holes = _fill(pattern, str(effects[0].value))
+        if holes is None or holes.get("state", target) != target or state.dtype != "f32" or state.letters != ("h", "t"):
+            continue
+        if holes["over"] in ("sum", "mean", "max") and {holes["whole"], holes["part"]} <= {"sum", "mean", "max", "min"}:
+            return {"mass": MassOf(target, holes["over"], how, state.initial, bindings[0].line)}
+    return why
 
 
 def _pages(plan: Plan, bindings: list[Binding]) -> Found:

@@ -51,7 +51,7 @@ def test_what_the_method_lacks_is_not_in_its_kernels() -> None:
 def test_kernels_cite_the_line_of_the_statement_that_they_run() -> None:
     compilation = Compilation.load("h2o")
     lines = compilation.source.text.splitlines()
-    cited = re.search(r'"""Line (\d+): score\[t, h\] \+= mean over g', compilation.decode)
+    cited = re.search(r'"""Line (\d+): score\[t, h\] \+= the mean over g', compilation.decode)
     assert cited and "after_decode_attention" in lines[int(cited[1]) - 1]
 
 
