@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import torch
 import triton
+from kernels import timed
 from sparsec_runtime.gpu.kernels import block, sample
 from sparsec_runtime.gpu.row_sampling import RowSampling, draws_of
 from sparsec_runtime.gpu.sampling import SampleBuffers, SampleSizes
@@ -34,24 +34,6 @@ POINTERS = {
     "logits": "*bf16", "scales": "*fp32", "prompt": "*i8", "count": "*i32", "best": "*fp32", "best_id": "*i32", "asked": "*i64", "shares": "*fp64",
     "found": "*i64", "top": "*fp32", "bins": "*i64", "list": "*i32", "parts": "*i64", "ids": "*i64",
 }  # fmt: skip
-
-
-def replay(run, repetitions: int = 50) -> float:
-    """Median microseconds of one replay of what `run` launches."""
-    run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    times = []
-    for _ in range(repetitions + 5):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3)
-    return statistics.median(times[5:])
 
 
 def greedy(logits: torch.Tensor, ids: torch.Tensor):
@@ -116,7 +98,7 @@ def main() -> None:
     logits = (torch.randn(args.rows, args.vocab, device="cuda") * args.spread).bfloat16()
     ids = torch.zeros(args.rows, dtype=torch.int64, device="cuda")
     for name, (params, gate) in KINDS.items():
-        us = replay(drawn(logits, ids, params) if params else greedy(logits, ids))
+        us = timed(drawn(logits, ids, params) if params else greedy(logits, ids), 50) * 1e3
         row = {"sampling": name, "rows": args.rows, "vocab": args.vocab, "spread": args.spread, "us": round(us, 1), "gate_us": gate}
         row |= {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
         print(f"{name:36} {us:8.1f} us" + ("" if gate is None else f"  (gate {gate:.0f})"), flush=True)
