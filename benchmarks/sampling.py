@@ -15,7 +15,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 import torch
 import triton
 from kernels import timed
-from sparsec_runtime.gpu.kernels import block, sample
+from sparsec_runtime.gpu.kernels import block, sample, threshold
 from sparsec_runtime.gpu.row_sampling import RowSampling, draws_of
 from sparsec_runtime.gpu.sampling import SampleBuffers, SampleSizes
 from sparsec_runtime.sampler import SamplingParams
@@ -68,7 +68,7 @@ def compiled() -> None:
     }  # fmt: skip
     kernels = {
         sample.largest_of_groups: (0, 4), sample.begin_draw: (1024, 1), sample.weigh_bins: (0, 4), sample.choose_bin: (0, 4), sample.list_candidates: (0, 4),
-        sample.find_threshold: (0, 4), sample.weigh_parts: (0, 4), sample.draw: (128, 4),
+        threshold.find_threshold: (0, 4), sample.weigh_parts: (0, 4), sample.draw: (128, 4),
     }  # fmt: skip
     for penalties in (False, True):
         for kernel, (width, warps) in kernels.items():

@@ -16,6 +16,7 @@ from torch import Tensor
 from ..draw import least_weight, scale_of
 from .blocks import pow2
 from .kernels import sample as k
+from .kernels.threshold import find_threshold
 from .row_sampling import RowSampling
 from .transfer import send, sent
 
@@ -108,7 +109,7 @@ class SampleBuffers:
         k.weigh_bins[every](logits, self.asked, self.shares, *history, self.found, self.top, self.bins, rows, vocab, BINS=sizes.bins, **part)
         k.choose_bin[each](self.asked, self.shares, self.found, self.bins, rows, BINS=sizes.bins, enable_fp_fusion=False, **chain)
         k.list_candidates[every](logits, self.asked, *history, self.found, self.top, self.list, rows, vocab, LIST=sizes.listed, **part)
-        k.find_threshold[each](
+        find_threshold[each](
             logits, self.asked, self.shares, *history, self.found, self.top, self.list, rows, vocab,
             TILE=sizes.tile, LIST=sizes.listed, ID_BITS=vocab.bit_length(), **options,
         )  # fmt: skip
