@@ -107,6 +107,7 @@ def _decode(args: argparse.Namespace) -> int:
 
         return measure_decode(work, model)
 
+    _refuse_wide(args.batch)
     work = _workload(args, batch=args.batch, fill=args.fill, repetitions=args.repetitions, steps=args.steps)
     print(text_of(_row(args, work.named("decode", _config(args), args.run_id), work, measure)))
     return 0
@@ -120,6 +121,8 @@ def _prefill(args: argparse.Namespace) -> int:
 
         return measure_prefill(work, model, args.lengths)
 
+    if args.lengths < 0:
+        raise CommandError(f"--lengths {args.lengths} is out of range: at least 0", exit_code=2)
     work = _workload(args, batch=1, fill="prompt", repetitions=args.repetitions)
     print(text_of(_row(args, {**work.named("prefill", _config(args), args.run_id), "lengths": args.lengths}, work, measure)))
     return 0
@@ -155,6 +158,8 @@ def _kernels(args: argparse.Namespace) -> int:
 
     begin, recorder, bench, rows = time.monotonic(), Recorder(args.out, args.run_id), None, {}
     gates = [gate for gate in shipped_gates() if args.only.lower() in gate.name.lower()]
+    if not gates:
+        raise CommandError(f"--only {args.only}: no gate's name holds this; the gates are {'; '.join(gate.name for gate in shipped_gates())}", exit_code=2)
     for gate in gates:
         named = gate.named(args.config, args.run_id)
         found = recorder.find(named)
@@ -198,6 +203,13 @@ def _workload(args: argparse.Namespace, **sizes: object) -> Workload:
         if getattr(args, name, 1) < 1:
             raise CommandError(f"--{name} {getattr(args, name)} is out of range: at least 1", exit_code=2)
     return Workload(args.method, parse_params(args.param), args.context, chunk=args.chunk, **sizes)
+
+
+def _refuse_wide(batch: int) -> None:
+    from sparsec_runtime.gpu.graphs import BUCKETS
+
+    if batch > BUCKETS[-1]:
+        raise CommandError(f"--batch {batch} is out of range: a graph decodes at most {BUCKETS[-1]} requests", exit_code=2)
 
 
 def _config(args: argparse.Namespace) -> str:
