@@ -1,6 +1,7 @@
 """Writes the tables of README.md between their markers: python benchmarks/table.py OUT [--run RUN]
 
-Rows are those of rows.toml, gates those of sparsec bench kernels, figures those of one run in OUT; the prose around them stays.
+Rows are those of rows.toml, gates those of sparsec bench kernels, figures those of one run in OUT; the prose around them stays, and so does the table
+of gates where the run measured none.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def main() -> None:
     run = args.run or last_run(rows)
     text = replace_between(args.readme.read_text(encoding="utf-8"), "rows", markdown(read_plan(args.plan), rows, run))
     judged = {row["gate"]: row for row in rows if row.get("what") == "gate" and row["run"] == run}
-    args.readme.write_text(replace_between(text, "gates", gates.markdown(gates.shipped_gates(), judged)), encoding="utf-8")
+    if judged:
+        text = replace_between(text, "gates", gates.markdown(gates.shipped_gates(), judged))
+    args.readme.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

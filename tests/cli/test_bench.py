@@ -69,6 +69,15 @@ def test_sizes_below_one_are_refused(capsys, argument, value):
     assert f"{argument} {value}" in capsys.readouterr().err
 
 
+def test_what_no_graph_or_gate_serves_is_refused_with_what_does(capsys):
+    assert main(["bench", "decode", "dense", "--batch", "257"]) == 2
+    assert "--batch 257" in capsys.readouterr().err
+    assert main(["bench", "prefill", "dense", "--lengths", "-1"]) == 2
+    assert "--lengths -1" in capsys.readouterr().err
+    assert main(["bench", "kernels", "--only", "no such gate"]) == 2
+    assert "dense paged decode, 8 x 32K" in capsys.readouterr().err
+
+
 def arguments(out: Path, only: str = "") -> argparse.Namespace:
     return argparse.Namespace(run="a", out=out, only=only, minutes=9.0, fill="synthetic", plan=BENCHMARKS / "rows.toml")
 
@@ -115,6 +124,21 @@ def test_table_writes_between_the_markers_and_nowhere_else(monkeypatch, tmp_path
     assert text.startswith("before\n<!-- rows: begin -->\nRun `a`: NVIDIA H200; torch 2.11.0; commit abc1234")
     assert text.endswith("<!-- rows: end -->\nafter\n") and "old" not in text
     assert json.loads(out.read_text())["run"] == "a"
+
+
+def test_gates_are_written_where_the_run_measured_some(monkeypatch, tmp_path):
+    out, readme = tmp_path / "rows.jsonl", tmp_path / "README.md"
+    marked = "<!-- rows: begin -->\n<!-- rows: end -->\n<!-- gates: begin -->\nold\n<!-- gates: end -->\nafter\n"
+    facts = {"gpu": "NVIDIA H200", "versions": {"torch": "2.11.0"}, "commit": "abc1234", "command": "benchmarks/run.py a out", "dtype": "torch.bfloat16"}
+    append_row(out, {**Workload("dense").named("decode", CONFIG, "a"), **FIGURES, **facts})
+    monkeypatch.setattr(sys, "argv", ["table.py", str(out), "--readme", str(readme)])
+    readme.write_text(marked)
+    script("table").main()
+    assert readme.read_text().endswith("<!-- gates: begin -->\nold\n<!-- gates: end -->\nafter\n")
+    gate = {"what": "gate", "gate": "dense paged decode, 8 x 32K", "how": "ceiling", "target": 0.95, "measured": 0.96, "met": True}
+    append_row(out, {**gate, "config": CONFIG, "run": "a", **facts})
+    script("table").main()
+    assert "| dense paged decode, 8 x 32K | ceiling | >= 0.95 | 0.96 | yes |" in readme.read_text() and "old" not in readme.read_text()
 
 
 @needs_no_cuda
