@@ -99,7 +99,9 @@ class Session:
         method = load_manager(self.compilation)
         try:
             options = EngineOptions(chunk=self.chunk, max_running=1, memory_tokens=len(ids) + sampling.max_tokens + 4 * self.chunk)
+            _note("preparing kernels and graphs (compiled once a machine)" if self.model.device.type == "cuda" else "")
             engine = Engine(method, self.model, options)
+            _note("")
             name = engine.add_request(ids, sampling, self.request_params)
         except (RequestError, ParamError, LayoutError) as error:
             raise CommandError(str(error), exit_code=2) from error
@@ -127,10 +129,14 @@ class Session:
         return -(-tokens // page) * page * from_shape(self.model.shape).kv_bytes_per_token
 
 
+def _note(text: str) -> None:
+    """A line that the next one overwrites; nothing when standard error is not a terminal."""
+    if sys.stderr.isatty():
+        print("\r" + text.ljust(64) + "\r", end="", file=sys.stderr, flush=True)
+
+
 def _progress(engine: Engine, name: str, total: int) -> None:
     """A line that overwrites itself while a long prompt is read; nothing when standard error is not a terminal."""
     done = engine.progress(name)
-    if sys.stderr.isatty() and total > 1024:
-        text = f"\rreading the prompt: {done}/{total} tokens" if done < total else "\r" + " " * 48 + "\r"
-        if done <= total:
-            print(text, end="", file=sys.stderr, flush=True)
+    if total > 1024 and done <= total:
+        _note(f"reading the prompt: {done}/{total} tokens" if done < total else "")
