@@ -134,10 +134,10 @@ class Engine:
         try:
             for prompt, chosen in zip(prompts, each):
                 mine.add(self.add_request(prompt, chosen, params))
-            while mine & (self._requests.keys() | {output.request_id for output in self._told}):
+            while mine & self._unended:
                 yield from (output for output in self.step() if output.request_id in mine)
         finally:  # a refused prompt, or a caller who stopped listening
-            for name in mine & self._requests.keys():
+            for name in mine & self._unended:
                 self.abort(name)
 
     def abort(self, request_id: str) -> RequestOutput:
@@ -145,20 +145,24 @@ class Engine:
 
         The output has what `step` has not returned yet; if that ended the request, its reason is that one.
         """
-        if request_id not in self._requests:
+        if request_id not in self._unended:
             raise KeyError(f"no request {request_id!r} in the engine: it is finished, or was never added")
-        request = self._requests[request_id]
         self._tell_pending()
         untold = [output for output in self._told if output.request_id == request_id]
         self._told = [output for output in self._told if output.request_id != request_id]
         if request_id in self._requests:
-            untold.append(self._end(request, FinishReason.ABORT))
+            untold.append(self._end(self._requests[request_id], FinishReason.ABORT))
         return joined(untold)
 
     @property
     def busy(self) -> bool:
         """Whether `step` has something to do or to return."""
-        return bool(self._requests or self._told)
+        return bool(self._unended)
+
+    @property
+    def _unended(self) -> set[str]:
+        """Requests whose end no caller has seen: those in the engine, and those that ended with an id that `step` has not returned."""
+        return self._requests.keys() | {output.request_id for output in self._told}
 
     def stats(self) -> Stats:
         return self._counters.stats(self.manager.pages(), len(self.scheduler.waiting), len(self.scheduler.running))
@@ -179,10 +183,10 @@ class Engine:
 
     def _free_name(self) -> str:
         numbers = itertools.count(self._counters.arrived)
-        return next(name for name in (f"request-{number}" for number in numbers) if name not in self._requests)
+        return next(name for name in (f"request-{number}" for number in numbers) if name not in self._unended)
 
     def _refuse_impossible(self, name: str, ids: tuple[int, ...], sampling: SamplingParams) -> None:
-        if name in self._requests:
+        if name in self._unended:
             raise RequestError(f"request id {name!r} is in use: choose another, or none")
         if not ids:
             raise RequestError("the prompt has no tokens: give at least one")
@@ -245,7 +249,7 @@ class Engine:
         except STEP_FAILURES as error:
             self._steps(work).rollback_step()
             self._tell_pending()
-            return self._isolate(work.running(), error)
+            return self._isolate(work, error)
         work = work.running()
         if work.requests:
             self._clock(work, time.perf_counter() - start)
@@ -323,7 +327,7 @@ class Engine:
                 return sampled
         pending = PendingIds(work.requests, ids)
         graphs.commit_step()
-        self._pending = pending
+        self._pending = pending if work.running().requests else None
         return None
 
     def _tell_pending(self) -> None:
@@ -345,11 +349,12 @@ class Engine:
         return sample(logits, [r.sampling for r in work.requests], history, [len(r.generated) for r in work.requests])
 
     def _isolate(self, work: _Work, error: Exception) -> list[RequestOutput]:
-        """A forward of several (decode) rows failed: run them one by one, so that only the guilty one ends."""
+        """A forward of several (decode) rows failed: run those that late ids did not end one by one, so that only the guilty one ends."""
+        left = work.running().requests
         if len(work.requests) == 1:
-            return [self._end(work.requests[0], FinishReason.ERROR, f"{type(error).__name__}: {error}")]
+            return [self._end(request, FinishReason.ERROR, f"{type(error).__name__}: {error}") for request in left]
         outputs = []
-        for request in work.requests:
+        for request in left:
             if request.status is Status.RUNNING:
                 outputs += self._decode((request,))
         return outputs

@@ -17,7 +17,8 @@ from engines import add, drain, engine, ids_of, prompt
 from sparsec_runtime.gpu.addresses import CapturedAddresses, MovedTensor
 from sparsec_runtime.gpu.graphs import CannotCapture, DecodeGraphs
 from sparsec_runtime.pending import joined
-from sparsec_runtime.request import FinishReason
+from sparsec_runtime.request import FinishReason, RequestError
+from sparsec_runtime.sampler import SamplingParams
 
 MODEL = "tiny-qwen2"
 
@@ -132,6 +133,65 @@ def test_an_abort_gives_what_the_eager_engine_had_given_by_then(steps):
     assert results[0] == results[1] and results[0]["row 0"][3] == FinishReason.ABORT
 
 
+def late_stop(length, seed):
+    """A stop id of a prompt's greedy ids, which first comes in its second decode step or later, and its place among them."""
+    ids = ids_of(drain_alone(prompt(length, seed=seed), 8))
+    at = next(n for n in range(2, 7) if ids[n] not in ids[:n])
+    return ids[at], at
+
+
+def drain_alone(tokens, new):
+    alone = made(kernels=False)
+    add(alone, tokens, new, name="alone")
+    return drain(alone)["alone"]
+
+
+def test_rows_that_all_stop_late_leave_no_ids_behind():
+    stop, _ = late_stop(7, seed=0)
+    both([(7, 8, {"stop_ids": (stop,)})])
+
+
+def with_an_end_that_nobody_has_seen():
+    """An engine in which the abort of "other" has read the last id of "row", and the outputs of "row" until then."""
+    stop, at = late_stop(9, seed=1)
+    one = made(kernels=True)
+    add(one, prompt(7, seed=0), 8, name="other")
+    add(one, prompt(9, seed=1), 8, name="row", stop_ids=(stop,))
+    outputs = [output for _ in range(at + 1) for output in one.step() if output.request_id == "row"]
+    assert not any(output.finished for output in outputs)
+    assert one.abort("other").finish_reason is FinishReason.ABORT
+    return one, outputs, at
+
+
+def test_an_abort_of_a_request_that_another_abort_found_ended_gives_its_end():
+    one, outputs, at = with_an_end_that_nobody_has_seen()
+    outputs.append(one.abort("row"))
+    assert outputs[-1].finish_reason is FinishReason.STOP
+    assert ids_of(outputs) == ids_of(drain_alone(prompt(9, seed=1), 8))[: at + 1]
+    assert not one.busy and one.manager.pages().live == 0
+    with pytest.raises(KeyError, match="row"):
+        one.abort("row")
+
+
+def test_an_id_is_in_use_until_the_end_of_its_request_was_returned():
+    one, _, _ = with_an_end_that_nobody_has_seen()
+    with pytest.raises(RequestError, match="in use"):
+        add(one, prompt(3), 2, name="row")
+    assert one.step()[-1].finish_reason is FinishReason.STOP
+    add(one, prompt(3), 2, name="row")
+
+
+def test_who_stops_listening_when_all_rows_have_a_last_id_on_its_way_leaves_nothing():
+    stop, at = late_stop(7, seed=0)
+    one = made(kernels=True)
+    outputs = one.generate([prompt(7, seed=0)] * 2, SamplingParams(max_tokens=8, ignore_eos=True, stop_ids=(stop,)))
+    for _ in range(2 * at):  # ids of both before the stop
+        next(outputs)
+    assert one._pending is not None
+    outputs.close()
+    assert not one.busy and one.manager.pages().live == 0
+
+
 def test_rows_that_are_preempted_and_fed_again_give_the_same_ids():
     options = {"memory_tokens": 48, "reserve_tokens": 1, "chunk": 16}
     found = both([(14, 6, {}), (14, 6, {**SAMPLED, "top_p": 1.0})], **options)
@@ -175,6 +235,26 @@ def test_a_forward_that_fails_ends_nobody_who_can_go_on():
     for n in range(2):
         add(alone, prompt(7, seed=n), 5, name=f"row {n}")
     assert seen(outputs) == seen(drain(alone))
+
+
+def test_a_row_is_not_to_blame_for_a_forward_of_which_the_other_row_ended_late():
+    stop, at = late_stop(7, seed=0)
+    one = made(kernels=True)
+    add(one, prompt(7, seed=0), 8, name="ends", stop_ids=(stop,))
+    add(one, prompt(9, seed=1), 8, name="goes on")
+    run, calls = one.graphs.run, []
+
+    def failing(*args):
+        calls.append(args)
+        if len(calls) == at + 1:  # the last id of the first row is on its way
+            raise RuntimeError("once")
+        return run(*args)
+
+    one.graphs.run = failing
+    outputs = drain(one)
+    assert len(calls) > at + 1 and outputs["ends"][-1].finish_reason is FinishReason.STOP
+    assert outputs["goes on"][-1].finish_reason is FinishReason.LENGTH
+    assert ids_of(outputs["goes on"]) == ids_of(drain_alone(prompt(9, seed=1), 8))
 
 
 def test_a_tensor_that_moved_after_the_capture_is_named():
