@@ -6,12 +6,13 @@ on operations alone, so any method that says the same thing gets the same kernel
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import TypeVar
 
+from sparsec.codegen.keep_rows import keep_rows
+from sparsec.codegen.pattern import fill
 from sparsec.codegen.plan import Accumulate, Attend, Bind, Binding, Evict, Op, Plan, Skip, Step, Update, walk
 from sparsec.codegen.token_choice import TokensOf, token_choice
 from sparsec.codegen.zone_moves import zone_moves
@@ -38,9 +39,6 @@ _PAGES = (
     f"map(where, map(or, {_FIRST}, {_NEWEST})[p], const(1e+30), reduce({{over}}, g, {_REACH})[h,p])[h,p], "
     "positional(all_pages, None, None)[h,p], widen(map(greatest, param({least}), map(floordiv, param({budget}), page_size)))[h])[h,p])[h,t]"
     " where map(gt, len, param({budget}))"
-)
-_CARE = (
-    "widen(reduce({over}, i, h, g, of_queries(probs, window(const(1)))[i,h,g,t], of_queries(query_valid, window(const(1)))[i])[t])[h,t]"
 )
 _ENVELOPE = "reduce({kind}, slot, split(t, p, read(K)[h,t,c])[h,p,slot,c], split(t, p, positional(all, None, None)[h,t])[h,p,slot])[h,p,c]"
 
@@ -71,22 +69,6 @@ class PagesOf:
 
     def __str__(self) -> str:
         return f"PageChoice({', '.join(_quoted(name) for name in (self.low, self.high, self.over, *self.amounts))})"
-
-
-@dataclass(frozen=True, slots=True)
-class KeepOf:
-    """A Keep of the runtime's DecodePlan, likewise. asked: over which letters' heads the newest query's probs are reduced, where they rank the rows."""
-
-    state: str | None
-    asked: str | None
-    first: str  # Python text over params
-    newest: str
-    line: int
-
-    def __str__(self) -> str:
-        state = "None" if self.state is None else _quoted(self.state)
-        asked = "" if self.asked is None else f', asked="{self.asked}"'
-        return f"Keep({state}, first=lambda params: {self.first}, newest=lambda params: {self.newest}{asked})"
 
 
 Fact = TypeVar("Fact")
@@ -156,7 +138,7 @@ def _mass(plan: Plan, bindings: list[Binding]) -> Found:
     target = effects[0].target
     state = next(state for state in plan.layout.states if state.name == target)
     for how, pattern in _MASS.items():
-        holes = _fill(pattern, str(effects[0].value))
+        holes = fill(pattern, str(effects[0].value))
         if holes is None or holes.get("state", target) != target or state.dtype != "f32" or state.letters != ("h", "t"):
             continue
         if holes["over"] in ("sum", "mean", "max") and {holes["whole"], holes["part"]} <= {"sum", "mean", "max", "min"}:
@@ -170,7 +152,7 @@ def _pages(plan: Plan, bindings: list[Binding]) -> Found:
     if len(effects) != 1 or not isinstance(effects[0], Attend):
         return why
     text = f"{effects[0].read}{'' if effects[0].when is None else f' where {effects[0].when}'}"
-    holes = _fill(_PAGES, text)
+    holes = fill(_PAGES, text)
     envelopes = {summary.name: str(summary.value) for summary in plan.layout.summaries}
     if holes is None or plan.layout.scope != "shared" or holes["over"] not in ("sum", "mean", "max"):
         return why
@@ -211,67 +193,11 @@ def _moves(plan: Plan, bindings: list[Binding]) -> Found:
     for binding in bindings:
         if not all(isinstance(step, Bind | Skip | Evict) for step in binding.steps):
             return "only evictions can wait for the end of a step"
-    keep = _keep(_effects(bindings), bindings[0].line)
+    keep = keep_rows(_effects(bindings), bindings[0].line)
     reads = any(op.name in ("of_queries", "window") for b in bindings for step in b.steps for _, root in _operands(step) for op in walk(root))
     if reads and (keep is None or plan.layout.scope != "shared"):
         return "an eviction that reads queries is a kernel where the newest query's probs, reduced over all heads, rank the rows of a shared table"
     return {} if keep is None else {"keep": keep}
-
-
-def _keep(effects: list[Step], line: int) -> KeepOf | None:
-    """The Keep that one eviction is, if it is one; others run the generated hook."""
-    if len(effects) != 1 or not isinstance(effects[0], Evict):
-        return None
-    kept, state, asked = effects[0].keep, None, None
-    if kept.name == "keep":
-        if kept.detail != ("protected", "t", "top", None, "upto") or not _is_all(kept.args[2]):
-            return None
-        worth, kept = kept.args[1], kept.args[0]
-        holes = _fill(_CARE, str(worth))
-        if _is_state(worth):
-            state = str(worth.detail[0])
-        elif holes is not None and holes["over"] in ("sum", "mean", "max"):
-            asked = holes["over"]
-        else:
-            return None
-    first, newest = _ends(kept)
-    if first is None or newest is None:
-        return None
-    return KeepOf(state, asked, first, newest, line)
-
-
-def _is_state(op: Op) -> bool:
-    return op.name == "state" and op.axes == ("h", "t")
-
-
-def _is_all(op: Op) -> bool:
-    return op.name == "positional" and op.detail[0] == "all"
-
-
-def _ends(op: Op) -> tuple[str | None, str | None]:
-    """How many first and newest rows a set names, as Python text over params."""
-    if op.name == "map" and op.detail == ("or",):
-        (first, nothing), (no, newest) = (_ends(arg) for arg in op.args)
-        return (first, newest) if nothing == no == "0" else (None, None)
-    if op.name == "positional" and op.detail[0] in ("sink", "recent"):
-        amount = _host_text(op.args[0])
-        return (amount, "0") if op.detail[0] == "sink" else ("0", amount)
-    return None, None
-
-
-_SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//"}
-
-
-def _host_text(op: Op) -> str | None:
-    """A number of params and constants as Python text."""
-    if op.name == "param":
-        return f'params["{op.detail[0]}"]'
-    if op.name == "const":
-        return repr(op.detail[0])
-    if op.name == "map" and op.detail[0] in _SIGNS and len(op.args) == 2:
-        left, right = (_host_text(arg) for arg in op.args)
-        return None if left is None or right is None else f"({left} {_SIGNS[str(op.detail[0])]} {right})"
-    return None
 
 
 _MATCHERS: Mapping[str, Callable[[Plan, list[Binding]], Found]] = {
@@ -305,22 +231,6 @@ def _operands(step: Step) -> list[tuple[str, Op]]:
     """The fields of a step that hold an operation."""
     named = ((field, getattr(step, field, None)) for field in ("value", "keep", "read", "rows", "when", "condition"))
     return [(field, value) for field, value in named if isinstance(value, Op)]
-
-
-def _fill(pattern: str, text: str) -> dict[str, str] | None:
-    """The holes of a pattern as the text fills them; a hole that occurs twice is filled with one name."""
-    seen: set[str] = set()
-    parts = []
-    for n, piece in enumerate(re.split(r"\{(\w+)\}", pattern)):
-        if n % 2 == 0:
-            parts.append(re.escape(piece))
-        elif piece in seen:
-            parts.append(f"(?P={piece})")
-        else:
-            seen.add(piece)
-            parts.append(rf"(?P<{piece}>\w+)")
-    found = re.fullmatch("".join(parts), text)
-    return None if found is None else found.groupdict()
 
 
 def _quoted(text: str) -> str:

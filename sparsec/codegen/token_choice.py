@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sparsec.codegen.host_numbers import host_number
 from sparsec.codegen.plan import Attend, Op, Step, Update
 
 _LOGITS = "of_queries(logits, step)[i,h,g,t]"
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//"}
-_CALLS = {"greatest": "max", "least": "min"}
+_KNOWN = {"len": "at.held", "prompt_rows": "at.prompt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def token_choice(reads: list[Step], chooses: list[Step], everything: frozenset[s
     worth, candidates, best = ranked.args
     candidates = candidates.args[0] if candidates.name == "widen" else candidates
     shares = _shares(worth, candidates)
-    texts = [_amount(amount) for amount in (*ends, best)]
+    texts = [host_number(amount, "at.params", _KNOWN) for amount in (*ends, best)]
     if shares is None or not _leaves_out(candidates, ends) or None in texts:
         return None
     first, newest, count = (str(text) for text in texts)
@@ -89,18 +89,3 @@ def _shares(worth: Op, candidates: Op) -> bool | None:
     if given.name != "smooth" or given.detail != ("softmax", "t", None) or len(given.args) != 2:
         return None
     return True if [str(arg) for arg in given.args] == [_LOGITS, str(candidates)] else None
-
-
-def _amount(op: Op) -> str | None:
-    """A number that the host knows, as Python text."""
-    if op.name in ("param", "const"):
-        return f'at.params["{op.detail[0]}"]' if op.name == "param" else repr(op.detail[0])
-    if op.name in ("len", "prompt_rows"):
-        return "at.held" if op.name == "len" else "at.prompt"
-    if op.name == "widen":
-        return _amount(op.args[0])
-    name = str(op.detail[0]) if op.name == "map" else ""
-    texts = [_amount(arg) for arg in op.args] if name in _INFIX or name in _CALLS else [None]
-    if len(texts) != 2 or None in texts:
-        return None
-    return f"({texts[0]} {_INFIX[name]} {texts[1]})" if name in _INFIX else f"{_CALLS[name]}({texts[0]}, {texts[1]})"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparsec.codegen.emit import Origin, render
+from sparsec.codegen.keep_rows import KeepOf
 from sparsec.codegen.plan import Plan
-from sparsec.codegen.skeletons import KeepOf, MassOf, PagesOf, Skeletons
+from sparsec.codegen.skeletons import MassOf, PagesOf, Skeletons
 from sparsec.codegen.token_choice import TokensOf
 from sparsec.codegen.zone_moves import MovesOf
 from sparsec.codegen.zone_target import two_zones_text

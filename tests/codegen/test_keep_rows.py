@@ -1,0 +1,25 @@
+"""Amounts of rows that an eviction keeps at the ends: any number of params that the host can compute."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparsec.diagnostics import Source
+from sparsec.pipeline import Compilation, load_manager
+
+SPEC = """sparse 1
+method mine {{
+  param budget: tokens in 8.. = 24
+  param sinks: tokens in 0..4 = 0
+  on finish_step when len > budget {{
+    evict keep sink({first}) | recent(budget - ({first}))
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(("first", "rows"), [("sinks", 3), ("max(sinks, 4)", 4), ("min(sinks, 2)", 2), ("sinks * 2 + 1", 7), ("budget // 8", 3)])
+def test_amounts_of_an_eviction_are_those_of_the_text(first, rows):
+    keep = load_manager(Compilation(Source("mine.sparse", SPEC.format(first=first)))).DECODE.keep
+    params = {"budget": 24, "sinks": 3}
+    assert (keep.first(params), keep.newest(params)) == (rows, 24 - rows)
