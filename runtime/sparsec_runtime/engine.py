@@ -7,7 +7,6 @@ may fail; the engine may not: whatever goes wrong in a forward is rolled back an
 from __future__ import annotations
 
 import itertools
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from sparsec_runtime.admission import Admission
 from sparsec_runtime.cache import CacheManager, StepBatch
 from sparsec_runtime.gpu.row_sampling import RowSampling, in_graph
 from sparsec_runtime.gpu.start import decode_graphs
@@ -24,6 +24,7 @@ from sparsec_runtime.models.loading import LoadedModel
 from sparsec_runtime.options import EngineOptions
 from sparsec_runtime.pending import PendingIds, joined
 from sparsec_runtime.request import FinishReason, Request, RequestError, RequestOutput, Status, TokenLogprobs, Usage
+from sparsec_runtime.results import logprobs_of, usage_of
 from sparsec_runtime.sampler import Logprobs, SamplingParams, sample
 from sparsec_runtime.scheduler import Chunk, Scheduler
 from sparsec_runtime.sizing import pool_tokens
@@ -70,6 +71,7 @@ class Engine:
         if self.manager.chunk_attention is not None:
             self.manager.chunk_attention.warm_up()
         self.graphs, self.eager_because = decode_graphs(model, self.manager, self.options)
+        self._admission = Admission(model, self.manager, self.options)
         self.scheduler = Scheduler(self.options.chunk, self.options.token_budget, self.options.max_running)
         self._requests: dict[str, Request] = {}
         self._watches: dict[str, StopWatch] = {}
@@ -93,10 +95,9 @@ class Engine:
         sampling = sampling or SamplingParams()
         ids = tuple(self.model.tokenizer.encode(prompt)) if isinstance(prompt, str) else tuple(int(token) for token in prompt)
         name = request_id or self._free_name()
-        self._refuse_impossible(name, ids, sampling)
-        resolved = self.manager.resolve_params(params or {}, prompt_tokens=len(ids))
-        request = Request(name, ids, sampling, resolved)
-        self._refuse_too_large(request)
+        if name in self._unended:
+            raise RequestError(f"request id {name!r} is in use: choose another, or none")
+        request = self._admission.request(name, ids, sampling, params or {})
         self._counters.arrived += 1
         self._requests[name] = request
         self._watches[name] = StopWatch(self.model.tokenizer.stream(), sampling, self.model.eos_ids)
@@ -169,7 +170,7 @@ class Engine:
 
     def usage(self, request_id: str) -> Usage:
         """Accounting of a request that is still in the engine."""
-        return self._usage(self._requests[request_id])
+        return usage_of(self._requests[request_id], self.manager)
 
     def params_of(self, request_id: str) -> dict[str, int | float]:
         """The per-request params of a request in the engine, with defaults and shares resolved."""
@@ -185,42 +186,8 @@ class Engine:
         numbers = itertools.count(self._counters.arrived)
         return next(name for name in (f"request-{number}" for number in numbers) if name not in self._unended)
 
-    def _refuse_impossible(self, name: str, ids: tuple[int, ...], sampling: SamplingParams) -> None:
-        if name in self._unended:
-            raise RequestError(f"request id {name!r} is in use: choose another, or none")
-        if not ids:
-            raise RequestError("the prompt has no tokens: give at least one")
-        vocab = self.model.shape.vocab
-        wrong = next((token for token in ids if not 0 <= token < vocab), None)
-        if wrong is not None:
-            raise RequestError(f"token id {wrong} is out of range: the model has ids 0 to {vocab - 1}")
-        sampling.check_vocab(vocab)
-        longest = len(ids) + sampling.max_tokens
-        if self.manager.LAYOUT.position == "logical" and longest > self.model.shape.max_positions:
-            raise RequestError(
-                f"{len(ids)} prompt tokens and {sampling.max_tokens} new ones make {longest}; "
-                f"the model has {self.model.shape.max_positions} positions: shorten the prompt or max_tokens"
-            )
-
-    def _refuse_too_large(self, request: Request) -> None:
-        needed, total = self._reservation(request), self.manager.pages().total
-        if needed > total:
-            raise RequestError(
-                f"the request needs {needed} pages at its peak and the engine has {total}: raise memory_tokens "
-                f"(now {self.options.memory_tokens}), or shorten the prompt or max_tokens"
-            )
-        request.reserved = needed
-
-    def _reservation(self, request: Request) -> int:
-        """Pages at the derived peak: the prompt, and as many new tokens as the options reserve."""
-        new = request.sampling.max_tokens
-        if self.options.reserve_tokens is not None:
-            new = min(new, max(self.options.reserve_tokens, len(request.generated) + 1))
-        return self.manager.page_need(len(request.prompt), new, self.options.chunk, request.params)
-
     def _admit(self) -> None:
-        free = self.manager.pages().total - sum(request.reserved for request in self.scheduler.running)
-        for request in self.scheduler.admit(free):
+        for request in self.scheduler.admit(self._admission.free(self.scheduler.running)):
             request.handle = self.manager.open(request.request_id, request.params)
 
     # ---- one forward -------------------------------------------------------------------------
@@ -240,7 +207,7 @@ class Engine:
         try:
             work = self._make_room(work)
         except OutOfPages as shortage:
-            return [self._end(self.scheduler.running[0], FinishReason.ERROR, self._outgrown(shortage))]
+            return [self._end(self.scheduler.running[0], FinishReason.ERROR, self._admission.outgrown(shortage))]
         if not work.requests:
             return []
         start = time.perf_counter()
@@ -281,14 +248,11 @@ class Engine:
                 requests = tuple(request for request in requests if request is not victim)
         return _Work(requests, work.tokens, work.last)
 
-    def _outgrown(self, shortage: OutOfPages) -> str:
-        return f"the request outgrew the engine's pages ({shortage}): raise memory_tokens (now {self.options.memory_tokens}), or lower max_tokens"
-
     def _preempt(self, request: Request) -> None:
         self.manager.close(request.handle)
         self.scheduler.remove(request)
         request.restart()
-        request.reserved = self._reservation(request)
+        self._admission.reserve(request)
         self.scheduler.add(request)
         self._counters.preemptions += 1
 
@@ -365,7 +329,7 @@ class Engine:
         for row, request in enumerate(work.requests):
             request.computed += work.tokens
             if request.computed == request.known_tokens and sampled is not None:
-                outputs.append(self._append(request, ids[row], _logprobs(request, sampled[1], row, ids[row])))
+                outputs.append(self._append(request, ids[row], logprobs_of(request, sampled[1], row, ids[row])))
         return outputs
 
     def _append(self, request: Request, token: int, logprobs: tuple[TokenLogprobs, ...]) -> RequestOutput:
@@ -379,7 +343,7 @@ class Engine:
     def _end(self, request: Request, reason: FinishReason, error: str | None = None, **new: object) -> RequestOutput:
         if request.handle is not None and self.graphs is not None:
             self.graphs.drop(request.handle)
-        usage = self._usage(request)
+        usage = usage_of(request, self.manager)
         if request.handle is not None:
             self.manager.close(request.handle)
             request.handle = None
@@ -399,30 +363,6 @@ class Engine:
             else:
                 request.decode_seconds += seconds
 
-    def _usage(self, request: Request) -> Usage:
-        held = self.manager.bytes(request.handle) if request.handle is not None else None
-        return Usage(
-            prompt_tokens=len(request.prompt),
-            new_tokens=len(request.generated),
-            kv_bytes=held.kv if held else 0,
-            kv_bytes_peak=held.peak if held else 0,
-            state_bytes=held.state if held else 0,
-            tokens_evicted=self.manager.tokens_evicted(request.handle) if held else 0.0,
-            prefill_seconds=request.prefill_seconds,
-            decode_seconds=request.decode_seconds,
-            preemptions=request.preemptions,
-        )
-
 
 def _work_of(chunk: Chunk) -> _Work:
     return _Work((chunk.request,), chunk.end - chunk.start, chunk.last)
-
-
-def _logprobs(request: Request, all_rows: Logprobs | None, row: int, token: int) -> tuple[TokenLogprobs, ...]:
-    wanted = request.sampling.logprobs
-    if wanted is None or all_rows is None:
-        return ()
-    pairs = zip(all_rows.top_ids[row, :wanted].tolist(), all_rows.top[row, :wanted].tolist())
-    chosen = float(all_rows.chosen[row])
-    assert math.isfinite(chosen), "a sampled token has no probability"
-    return (TokenLogprobs(token, chosen, tuple(pairs)),)
