@@ -18,9 +18,9 @@ from .ranking import part_of, rank_best, rank_pairs, room_for_pairs, warps_of
 from .transfer import sent
 
 
-def evicts_on_device(storage: Storage, keep: Keep | None) -> bool:
-    """Whether the kernels below do the method's evictions; else the generated hooks do, in torch."""
-    return keep is not None and storage.layout.scope == "shared"
+def evicts_on_device(storage: Storage) -> bool:
+    """Whether the kernels below do the evictions of a method that has a Keep; else the generated hooks do, in torch."""
+    return storage.layout.scope == "shared"
 
 
 def evict_rows(storage: Storage, keep: Keep, buffers: DecodeBuffers, sequences: list[Sequence], kept: list[int]) -> None:

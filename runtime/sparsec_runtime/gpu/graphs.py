@@ -1,8 +1,8 @@
 """Decode steps on a CUDA device: the host plans and counts, one captured graph a batch bucket runs every layer, hooks and sampling.
 
-Order of a step: begin_step (pages) -> run (mirror what changed, replay) -> commit_step (counts; evictions that the counts say are due, in bulk,
-through the generated hooks). No tensor is read on the host unless an eviction is due. A row that turns out to have ended with the step before is
-dropped between run and commit_step. Rows with logprobs or a logit bias are sampled eagerly, from the logits that the graph leaves.
+Order of a step: begin_step (pages) -> run (mirror what changed, replay) -> commit_step (counts; evictions and moves that the counts say are due, in bulk,
+by kernels or, where none does them, by the generated hooks). No tensor is read on the host but by such hooks. A row that turns out to have ended with
+the step before is dropped between run and commit_step. Rows with logprobs or a logit bias are sampled outside the graph, from the logits that it leaves.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class DecodeGraphs:
         return bucket.buffers.ids[:rows], logits[:rows]
 
     def commit_step(self) -> None:
-        """Counts the step's rows; where the host's counts say that rows go, the generated hooks move them."""
+        """Counts the step's rows; where the host's counts say that rows go, they are evicted or moved."""
         assert self._batch is not None, "no step has begun"
         if self.manager.DECODE.moves is not None:
             self._commit_moves(self._batch, self.manager.DECODE.moves)
@@ -212,7 +212,7 @@ class DecodeGraphs:
 
     def _evict(self, batch: StepBatch, sequences: list[Sequence], after: list[np.ndarray]) -> None:
         storage, keep = self.manager.storage, self.manager.DECODE.keep
-        if keep is not None and evicts_on_device(storage, keep):
+        if keep is not None and evicts_on_device(storage):
             buffers = self._bucket_of(len(sequences)).buffers
             evict_rows(storage, keep, buffers, sequences, [int(rows[0, 0]) for rows in after])
             _count(sequences, after)

@@ -1,4 +1,4 @@
-"""What surrounds attention in a decoder layer: residual + RMSNorm, SiLU x mul, the start of a step and its greedy ids.
+"""What surrounds attention in a decoder layer: residual + RMSNorm, SiLU x mul, the start of a step and the ids of greedy rows.
 
 One row of the batch is one token. `width`: hidden channels. Sums are fp32; values are rounded to the model's dtype where transformers rounds them.
 """
