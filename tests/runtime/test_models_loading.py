@@ -120,6 +120,15 @@ def test_an_unknown_model_is_a_model_error() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*holds no tokenizer")
+def test_a_device_that_is_not_there_is_named_with_those_that_are(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ModelError, match="no device 'cuda:2'\n  help: use cuda:0 to cuda:1"):
+        load_model("tiny-llama", load_format="dummy", device="cuda:2")
+    with pytest.raises(ModelError, match="'gpu' is no device"):
+        load_model("tiny-llama", load_format="dummy", device="gpu")
+
+
 def test_dynamic_rope_is_refused_with_its_reason(tmp_path) -> None:
     save("tiny-llama", tmp_path, rope_scaling={"rope_type": "dynamic", "factor": 2.0})
     with pytest.raises(ModelError, match="depend on the length"):

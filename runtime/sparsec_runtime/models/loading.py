@@ -96,6 +96,8 @@ def _device(device: str | torch.device) -> torch.device:
         raise ModelError(f"'{device}' is no device", "use cpu, cuda or auto") from error
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ModelError("there is no CUDA device here, or torch was built without CUDA", "use --device cpu")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise ModelError(f"there is no device '{device}'", f"use cuda:0 to cuda:{torch.cuda.device_count() - 1}, or cpu")
     return found
 
 
