@@ -94,14 +94,13 @@ class Session:
     def encode_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         return self.model.tokenizer.encode_chat(messages)
 
-    def generate(self, ids: Sequence[int], sampling: SamplingParams, echo: bool) -> Result:
-        """Run one request to its end; with `echo`, text goes to standard output as it comes."""
+    def generate(self, ids: Sequence[int], sampling: SamplingParams, echo: bool, lead: str = "") -> Result:
+        """Run one request to its end; with `echo`, text goes to standard output as it comes, behind `lead`."""
         method = load_manager(self.compilation)
         try:
             options = EngineOptions(chunk=self.chunk, max_running=1, memory_tokens=len(ids) + sampling.max_tokens + 4 * self.chunk)
-            _note("preparing kernels and graphs (compiled once a machine)" if self.model.device.type == "cuda" else "")
+            _note("preparing kernels and graphs (compiled once a machine)" if self.model.device.type == "cuda" else None)
             engine = Engine(method, self.model, options)
-            _note("")
             name = engine.add_request(ids, sampling, self.request_params)
         except (RequestError, ParamError, LayoutError) as error:
             raise CommandError(str(error), exit_code=2) from error
@@ -111,11 +110,13 @@ class Session:
             pages = engine.stats().pages  # before the last step, which frees them
             _progress(engine, name, len(ids))
             for last in engine.step():
+                _note("" if not tokens else None)  # nothing may stand where the text begins
                 text, tokens = text + last.text, tokens + list(last.token_ids)
                 if echo:
-                    print(last.text, end="", flush=True)
+                    print(lead + last.text, end="", flush=True)
+                    lead = ""
         if echo:
-            print(flush=True)
+            print(lead, flush=True)
         if last is None or last.error is not None:
             raise CommandError(f"the request failed: {last.error if last else 'no output'}")
         return Result(
@@ -129,14 +130,13 @@ class Session:
         return -(-tokens // page) * page * from_shape(self.model.shape).kv_bytes_per_token
 
 
-def _note(text: str) -> None:
-    """A line that the next one overwrites; nothing when standard error is not a terminal."""
-    if sys.stderr.isatty():
+def _note(text: str | None) -> None:
+    """A line that the next one overwrites; nothing without a text, or when standard error is not a terminal."""
+    if text is not None and sys.stderr.isatty():
         print("\r" + text.ljust(64) + "\r", end="", file=sys.stderr, flush=True)
 
 
 def _progress(engine: Engine, name: str, total: int) -> None:
     """A line that overwrites itself while a long prompt is read; nothing when standard error is not a terminal."""
     done = engine.progress(name)
-    if total > 1024 and done <= total:
-        _note(f"reading the prompt: {done}/{total} tokens" if done < total else "")
+    _note(f"reading the prompt: {done}/{total} tokens" if total > 1024 and done < total else None)

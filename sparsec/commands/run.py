@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     ids = session.encode(document.prompt if document else _prompt(args), raw=args.raw)
     if document is not None:
         _introduce(document, len(ids))
-    result = session.generate(ids, sampling, echo=True)
+    result = session.generate(ids, sampling, echo=True, lead="" if document is None else "answer:   ")
     other = None
     if args.compare:
         other = Session.open(args, args.compare, {}, model=session.model).generate(ids, sampling, echo=False)
@@ -94,8 +94,7 @@ def _document(args: argparse.Namespace):
 
 def _introduce(document, tokens: int) -> None:
     print(f"document: {tokens} tokens with the question; hidden at {document.place:.0%}: {document.fact!r}")
-    print(f"question: {document.question}")
-    print("answer:   ", end="", flush=True)
+    print(f"question: {document.question}", flush=True)
 
 
 def _chat(session, sampling) -> int:

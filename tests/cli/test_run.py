@@ -83,3 +83,22 @@ def test_the_report_names_bytes_and_evictions(capsys):
     assert main(["run", "streamingllm", "--raw", "--prompt", "y" * 300, "--param", "budget=32", "--max-tokens", "3", *DUMMY]) == 0
     text = capsys.readouterr().out
     assert "KV held" in text and "evicted" in text and "tokens/s" in text
+
+
+def test_on_a_terminal_no_note_stands_where_the_text_begins(monkeypatch):
+    """What a terminal shows: both streams in the order in which they were written, a carriage return going back to the line's start."""
+    import io
+    import sys
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setattr(sys, "stderr", shown)
+    assert main(["run", "dense", "--raw", "--prompt", "x" * 1500, "--max-tokens", "4", *DUMMY]) == 0
+    written = shown.getvalue()
+    assert "reading the prompt: 0/1500" in written
+    text = written.split("\n\ndense on ")[0]
+    assert text.rsplit("\r", 1)[1].strip() and "reading" not in text.rsplit("\r", 1)[1], "no carriage return comes behind the text's first token"
