@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,7 +25,7 @@ from sparsec_runtime.pending import PendingIds, joined
 from sparsec_runtime.request import FinishReason, Request, RequestError, RequestOutput, Status, TokenLogprobs, Usage
 from sparsec_runtime.results import logprobs_of, usage_of
 from sparsec_runtime.sampler import Logprobs, SamplingParams, sample
-from sparsec_runtime.scheduler import Chunk, Scheduler
+from sparsec_runtime.scheduler import Scheduler, Work
 from sparsec_runtime.sizing import pool_tokens
 from sparsec_runtime.stats import Counters, Stats
 from sparsec_runtime.stops import StopWatch
@@ -36,23 +35,6 @@ if TYPE_CHECKING:
 
 STEP_FAILURES = (RuntimeError, ValueError, ArithmeticError, IndexError, MemoryError)
 NO_NUMBERS = "the model returned logits that are not numbers"
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """The rows of one forward: either decode rows (one token each) or one chunk."""
-
-    requests: tuple[Request, ...]
-    tokens: int
-    last: bool  # the tokens end a prompt, or are decode tokens
-
-    @property
-    def prefill(self) -> bool:
-        return self.requests[0].prefilling
-
-    def running(self) -> _Work:
-        """Without the requests that ended since the work was planned."""
-        return _Work(tuple(request for request in self.requests if request.status is Status.RUNNING), self.tokens, self.last)
 
 
 class Engine:
@@ -115,7 +97,7 @@ class Engine:
         outputs = self._decode(plan.decodes) if plan.decodes else []
         for chunk in plan.chunks:
             if chunk.request.status is Status.RUNNING and chunk.request.computed == chunk.start:
-                outputs += self._run(_work_of(chunk))
+                outputs += self._run(chunk.work)
         return self._take_told() + outputs
 
     def generate(
@@ -196,13 +178,13 @@ class Engine:
         """One token each. Ids that are on their way feed the same rows again on the device; for other rows they are read first."""
         if self._pending is not None and not self._pending.feeds(requests):
             self._tell_pending()
-        work = _Work(requests, 1, last=True).running()
+        work = Work(requests, 1, last=True).running()
         outputs = self._run(work) if work.requests else []
         if self._pending is not None and self._pending.ends_one:
             self._tell_pending()
         return outputs
 
-    def _run(self, work: _Work) -> list[RequestOutput]:
+    def _run(self, work: Work) -> list[RequestOutput]:
         """Plan pages, run the forward, and give each row its token; on failure undo and fail the row that caused it."""
         try:
             work = self._make_room(work)
@@ -222,7 +204,7 @@ class Engine:
             self._clock(work, time.perf_counter() - start)
         return self._collect(work, sampled)
 
-    def _make_room(self, work: _Work) -> _Work:
+    def _make_room(self, work: Work) -> Work:
         """Allocate the step's pages. Preempts the youngest until they fit; the oldest always makes progress.
 
         Raises OutOfPages where one request is alone and still does not fit: admission reserved less than all of its tokens.
@@ -246,7 +228,7 @@ class Engine:
                     raise
                 self._preempt(victim)
                 requests = tuple(request for request in requests if request is not victim)
-        return _Work(requests, work.tokens, work.last)
+        return Work(requests, work.tokens, work.last)
 
     def _preempt(self, request: Request) -> None:
         self.manager.close(request.handle)
@@ -257,7 +239,7 @@ class Engine:
         self._counters.preemptions += 1
 
     @torch.no_grad()
-    def _forward(self, work: _Work) -> tuple[Tensor, Logprobs | None] | None:
+    def _forward(self, work: Work) -> tuple[Tensor, Logprobs | None] | None:
         """Sampled ids [row], or None where the chunk does not end a prompt, or they are on their way. Commits the step."""
         if self._steps(work) is self.graphs:
             return self._decode_in_graph(work, self.graphs)
@@ -272,11 +254,11 @@ class Engine:
         self.manager.commit_step()
         return sampled
 
-    def _steps(self, work: _Work) -> CacheManager | DecodeGraphs:
+    def _steps(self, work: Work) -> CacheManager | DecodeGraphs:
         """Who runs a step: the graphs run decode rows, where the method and the device have them."""
         return self.manager if work.prefill or self.graphs is None else self.graphs
 
-    def _decode_in_graph(self, work: _Work, graphs: DecodeGraphs) -> tuple[Tensor, Logprobs | None] | None:
+    def _decode_in_graph(self, work: Work, graphs: DecodeGraphs) -> tuple[Tensor, Logprobs | None] | None:
         """The ids stay on the device where the graph chose them and all are new; the last step's are read while this one runs."""
         if self._pending is not None:
             ids, _ = graphs.run()
@@ -306,13 +288,13 @@ class Engine:
         told, self._told = self._told, []
         return told
 
-    def _sample(self, work: _Work, logits: Tensor) -> tuple[Tensor, Logprobs | None]:
+    def _sample(self, work: Work, logits: Tensor) -> tuple[Tensor, Logprobs | None]:
         if not bool(torch.isfinite(logits).any(dim=-1).all()) or bool(torch.isnan(logits).any()):
             raise ArithmeticError(NO_NUMBERS)
         history = [(request.prompt, request.generated) for request in work.requests]
         return sample(logits, [r.sampling for r in work.requests], history, [len(r.generated) for r in work.requests])
 
-    def _isolate(self, work: _Work, error: Exception) -> list[RequestOutput]:
+    def _isolate(self, work: Work, error: Exception) -> list[RequestOutput]:
         """A forward of several (decode) rows failed: run those that late ids did not end one by one, so that only the guilty one ends."""
         left = work.running().requests
         if len(work.requests) == 1:
@@ -323,7 +305,7 @@ class Engine:
                 outputs += self._decode((request,))
         return outputs
 
-    def _collect(self, work: _Work, sampled: tuple[Tensor, Logprobs | None] | None) -> list[RequestOutput]:
+    def _collect(self, work: Work, sampled: tuple[Tensor, Logprobs | None] | None) -> list[RequestOutput]:
         ids = sampled[0].tolist() if sampled is not None else []
         outputs = []
         for row, request in enumerate(work.requests):
@@ -355,14 +337,10 @@ class Engine:
 
     # ---- accounting --------------------------------------------------------------------------
 
-    def _clock(self, work: _Work, seconds: float) -> None:
+    def _clock(self, work: Work, seconds: float) -> None:
         self._counters.forward(work.tokens * len(work.requests), work.prefill, seconds)
         for request in work.requests:
             if request.prefilling:
                 request.prefill_seconds += seconds
             else:
                 request.decode_seconds += seconds
-
-
-def _work_of(chunk: Chunk) -> _Work:
-    return _Work((chunk.request,), chunk.end - chunk.start, chunk.last)

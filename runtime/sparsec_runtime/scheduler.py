@@ -13,6 +13,23 @@ from sparsec_runtime.request import Request, Status
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """The rows of one forward: either decode rows (one token each) or one chunk."""
+
+    requests: tuple[Request, ...]
+    tokens: int
+    last: bool  # the tokens end a prompt, or are decode tokens
+
+    @property
+    def prefill(self) -> bool:
+        return self.requests[0].prefilling
+
+    def running(self) -> Work:
+        """Without the requests that ended since the work was planned."""
+        return Work(tuple(request for request in self.requests if request.status is Status.RUNNING), self.tokens, self.last)
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """Tokens [start, end) of one prompt; `last` if it ends the prompt."""
 
@@ -23,6 +40,10 @@ class Chunk:
     @property
     def last(self) -> bool:
         return self.end == len(self.request.prompt)
+
+    @property
+    def work(self) -> Work:
+        return Work((self.request,), self.end - self.start, self.last)
 
 
 @dataclass(frozen=True, slots=True)
