@@ -192,6 +192,18 @@ def test_who_stops_listening_when_all_rows_have_a_last_id_on_its_way_leaves_noth
     assert not one.busy and one.manager.pages().live == 0
 
 
+def test_prompts_in_chunks_and_rows_of_one_token_come_between():
+    stop, _ = late_stop(7, seed=0)
+    both([(7, 8, {"stop_ids": (stop,)}), (40, 1, {}), (5, 1, SAMPLED), (33, 3, {})], chunk=16, token_budget=16)
+
+
+def test_nobody_is_preempted_for_a_page_that_a_last_id_on_its_way_frees():
+    stop, at = late_stop(14, seed=1)
+    assert at == 2, "the step after the one that chose it needs a second page for both rows"
+    found = both([(14, 6, {}), (14, 6, {"stop_ids": (stop,)})], memory_tokens=48, reserve_tokens=1, chunk=16)
+    assert found["row 1"][3] is FinishReason.STOP and [row[5].preemptions for row in found.values()] == [0, 0]
+
+
 def test_rows_that_are_preempted_and_fed_again_give_the_same_ids():
     options = {"memory_tokens": 48, "reserve_tokens": 1, "chunk": 16}
     found = both([(14, 6, {}), (14, 6, {**SAMPLED, "top_p": 1.0})], **options)
