@@ -16,17 +16,15 @@ import torch
 from torch import Tensor
 
 from ..cache import CacheManager
-from ..decode_plan import At, Moves, TokenChoice
+from ..decode_plan import At, Moves
 from ..hooks import FINISH_STEP, bound_hooks
-from ..layout import PARTS
 from ..models.loading import LoadedModel
 from ..planning import ZoneRows, zones_after
 from ..sequence import Sequence
 from ..step import StepBatch
 from .addresses import CapturedAddresses
-from .buffers import (
-    CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_CHOSEN, FIRST_ROWS, HEADER, K_PACKED, K_TAIL, NEWEST_CHOSEN, POSITION, V_PACKED, V_TAIL, DecodeBuffers, Scratch,
-)  # fmt: skip
+from .buffers import DecodeBuffers, Scratch
+from .counts import StepCounts, at_of
 from .eligible import layer_reasons, reasons_against_graph
 from .evict import evict_rows, evicts_on_device, turn_prompt
 from .forward import DecodeForward, StepKind
@@ -68,6 +66,7 @@ class DecodeGraphs:
             pool_tokens = rows.pages * rows.page_size
         self.manager, self.model, self.pool_tokens, self.check_every = manager, model, pool_tokens, check_every
         self.tokens = min(pool_tokens, tokens or model.shape.max_positions)
+        self._counts = StepCounts(manager.DECODE, manager.storage, self.tokens)
         storage, plan, layers = manager.storage, manager.DECODE, range(model.shape.layers)
         lists = tuple(plan.tokens is not None and manager.fires("after_decode_attention", layer) for layer in layers)
         self.forward = forward(
@@ -100,7 +99,7 @@ class DecodeGraphs:
         keep = self.manager.DECODE.keep
         kinds = [StepKind(), *([StepKind(asks=True)] if keep is not None and keep.asked is not None else [])]
         for size in reversed([size for n, size in enumerate(BUCKETS) if n == 0 or BUCKETS[n - 1] < rows]):
-            bucket = self._buckets[size] = self._make_bucket(size, self._choice_of([At(params, self.tokens, self.tokens)]))
+            bucket = self._buckets[size] = self._make_bucket(size, self._counts.chosen([At(params, self.tokens, self.tokens)]))
             for kind in kinds:
                 bucket.captured[kind] = self._capture(bucket.buffers, kind)
 
@@ -133,7 +132,7 @@ class DecodeGraphs:
         bucket = self._bucket_of(len(self._sequences))
         self._mirror_tables(bucket)
         self._turn_prompts(bucket)
-        self._send_counts(bucket, ids)
+        self._send_counts(bucket.buffers, ids)
         if ids is not None:
             self._send_sampling(bucket.buffers, sampling)
         self._steps += 1
@@ -246,56 +245,12 @@ class DecodeGraphs:
                 known[:, first:last] = pages[:, first:last]
                 send(table[row, :, first:last], pages[:, first:last])
 
-    def _send_counts(self, bucket: _Bucket, ids: Many[int] | None) -> None:
-        buffers, rows = bucket.buffers, len(self._sequences)
-        header = np.zeros((HEADER, buffers.rows), dtype=np.int32)
-        header[POSITION, :rows] = [sequence.length for sequence in self._sequences]
-        held = np.zeros(buffers.held.shape, dtype=np.int32)
-        scope = self.manager.LAYOUT.scope
-        for row, sequence in enumerate(self._sequences):
-            if scope == "head":
-                held.reshape(held.shape[0], buffers.rows, -1)[:, row] = sequence.rows + 1
-            else:
-                held[:, row] = sequence.rows[: held.shape[0], 0] + 1
-            if self.manager.DECODE.moves is not None:
-                moves = self.manager.DECODE.moves
-                packed = [int(sequence.zone_rows[moves.to, part][0, 0]) for part in PARTS]
-                header[[K_PACKED, V_PACKED], row] = packed
-                header[[K_TAIL, V_TAIL], row] = [int(sequence.rows[0, 0]) + 1 - count for count in packed]
-            if self.manager.DECODE.pages is not None:
-                self._choice(header, row, sequence)
-            if self.manager.DECODE.tokens is not None:
-                first, newest, best = self._amounts(self.manager.DECODE.tokens, self._at(sequence))
-                header[[FIRST_CHOSEN, NEWEST_CHOSEN], row] = first, newest
-                header[CHOSEN_TOKENS, row] = min(int(sequence.rows[0, 0]) + 1, first + newest + best)
-            if self.forward.ranked and self.manager.DECODE.keep is not None:
-                header[FIRST_ROWS, row] = self.manager.DECODE.keep.first(sequence.params)
-        send(buffers.counts, np.concatenate((header.ravel(), held.ravel())))
+    def _send_counts(self, buffers: DecodeBuffers, ids: Many[int] | None) -> None:
+        send(buffers.counts, self._counts.of(self._sequences, buffers.rows, tuple(buffers.held.shape)))
         if ids is not None:
             padded = np.zeros(buffers.rows, dtype=np.int64)
-            padded[:rows] = ids
+            padded[: len(self._sequences)] = ids
             send(buffers.ids, padded)
-
-    def _choice(self, header: np.ndarray, row: int, sequence: Sequence) -> None:
-        choice = self.manager.DECODE.pages
-        assert choice is not None
-        page, held = self.manager.storage.page_size, int(sequence.rows[0, 0]) + 1
-        pages = -(-held // page)
-        budget = int(sequence.params[choice.budget])
-        count = min(pages, max(int(sequence.params[choice.least]), budget // page)) if held > budget else pages
-        header[CHOSEN_PAGES, row] = count
-        header[CHOSEN_TOKENS, row] = held - (pages - count) * page  # the newest page, the only one that is part-filled, is among them
-        header[FIRST_CHOSEN, row] = int(sequence.params[choice.first])
-        header[NEWEST_CHOSEN, row] = int(sequence.params[choice.newest])
-
-    def _at(self, sequence: Sequence) -> At:
-        prompt = sequence.prompt_rows
-        return At(sequence.params, int(sequence.rows[0, 0]) + 1, 0 if prompt is None else int(prompt[0, 0]))
-
-    def _amounts(self, choice: TokenChoice, at: At) -> tuple[int, int, int]:
-        """First, newest and best tokens that a request reads, where it holds so many."""
-        first, newest, best = (min(self.tokens, int(amount(at))) for amount in (choice.first, choice.newest, choice.best))
-        return first, newest, best
 
     def _send_sampling(self, buffers: DecodeBuffers, rows: Many[RowSampling]) -> None:
         self._draws = draws_of(rows)
@@ -309,7 +264,7 @@ class DecodeGraphs:
 
     def _bucket_of(self, rows: int) -> _Bucket:
         size = next(bucket for bucket in BUCKETS if bucket >= rows)
-        wanted = self._choice_of([self._at(sequence) for sequence in self._sequences])
+        wanted = self._counts.chosen([at_of(sequence) for sequence in self._sequences])
         bucket = self._buckets.get(size)
         if bucket is None or bucket.buffers.choice < wanted:
             bucket = self._buckets[size] = self._make_bucket(size, wanted) if bucket is None else self._wider(bucket, wanted)
@@ -321,16 +276,6 @@ class DecodeGraphs:
         made.buffers.ids.copy_(bucket.buffers.ids)  # what the last step chose
         made.buffers.sampling = bucket.buffers.sampling
         return made
-
-    def _choice_of(self, rows: Many[At]) -> int:
-        """Tokens that a choice of pages or tokens of these requests can read."""
-        choice, tokens = self.manager.DECODE.pages, self.manager.DECODE.tokens
-        if tokens is not None:
-            return min(self.tokens, max(sum(self._amounts(tokens, at)) for at in rows))
-        if choice is None:
-            return 0
-        page = self.manager.storage.page_size
-        return max(max(int(at.params[choice.budget]), int(at.params[choice.least]) * page) for at in rows) + page
 
     def _make_bucket(self, rows: int, choice: int) -> _Bucket:
         forward = self.forward
