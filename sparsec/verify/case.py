@@ -142,17 +142,17 @@ class Case:
     def reference(self, inputs: Inputs, chunk: int | None = -1) -> Run:
         """The oracle's run; chunk -1 is the case's own, None the whole prompt at once."""
         size = self.chunk if chunk == -1 else chunk
-        return self._once(("reference", id(inputs), size), inputs, size, lambda: interpret(self._program, inputs, size))
+        return self._once(("reference", inputs, size), inputs, size, lambda: interpret(self._program, inputs, size))
 
     def torch(self, inputs: Inputs, chunk: int | None = -1) -> Run:
         """The run of the generated manager, alone on a fresh machine."""
         size = self.chunk if chunk == -1 else chunk
-        return self._once(("torch", id(inputs), size), inputs, size, lambda: self.machine(size).run(inputs, self.request_params))
+        return self._once(("torch", inputs, size), inputs, size, lambda: self.machine(size).run(inputs, self.request_params))
 
     def triton(self, inputs: Inputs, chunk: int | None = -1) -> Run:
         """The run of the method's decode kernels, after a prompt as on torch."""
         size = self.chunk if chunk == -1 else chunk
-        return self._once(("triton", id(inputs), size), inputs, size, lambda: self._on_kernels(inputs, size))
+        return self._once(("triton", inputs, size), inputs, size, lambda: self._on_kernels(inputs, size))
 
     def run(self, target: str, inputs: Inputs, chunk: int | None = -1) -> Run:
         return {"reference": self.reference, "torch": self.torch, "triton": self.triton}[target](inputs, chunk)

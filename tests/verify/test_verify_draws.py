@@ -85,3 +85,13 @@ def test_a_pinned_param_keeps_its_value_and_an_illegal_one_is_refused() -> None:
         Subject.load(str(path), {"budget": "0"}).case(0)
     with pytest.raises(CommandError, match="unknown param 'bodget'"):
         Subject.load(str(path), {"bodget": "5"})
+
+
+def test_a_run_is_remembered_for_its_own_inputs_alone() -> None:
+    """Inputs of a moment give their place in memory to the next ones: a run must not be found again by that place."""
+    (case,) = cases(METHODS[0], 1)
+    whole = case.traces[0]
+    steps = len(case.reference(whole).steps)
+    for seed in range(40):
+        assert len(case.reference(whole.first(whole.tokens - 1).perturbed(seed)).steps) == steps - 1
+        assert len(case.reference(whole.perturbed(seed)).steps) == steps
