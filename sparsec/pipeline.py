@@ -156,7 +156,7 @@ class Compilation:
 
     @cached_property
     def manager(self) -> str:
-        return manager_text(self.plan, self.origin)
+        return manager_text(self.plan, self.skeletons, self.origin)
 
     @cached_property
     def artifact(self) -> Artifact:

@@ -91,6 +91,12 @@ def render(template: str, plan: Plan, origin: Origin, **values: object) -> str:
     return "\n".join(folded)
 
 
+def render_decode(template: str, plan: Plan, origin: Origin, **values: object) -> str:
+    """decode.py from a template of templates/triton, without the blanks that its pieces leave."""
+    text = render(f"triton/{template}", plan, origin, **values)
+    return "\n".join(line.rstrip() for line in text.rstrip().split("\n")) + "\n"
+
+
 def _title(plan: Plan) -> str:
     text = f"{plan.method}: {plan.doc}" if plan.doc else plan.method
     return "\n".join(wrap(text.replace("\\", "\\\\").replace('"""', "'''"), WIDTH - 4))

@@ -9,7 +9,7 @@ from textwrap import wrap
 from sparsec.codegen.emit import WIDTH, Origin, render
 from sparsec.codegen.folding import fold
 from sparsec.codegen.plan import Binding, CodecPlan, CountPlan, LayoutPlan, ParamPlan, Plan
-from sparsec.codegen.skeletons import decode_lines
+from sparsec.codegen.skeletons import Skeletons
 
 _COUNTERS = {
     "ends_prompt": 'phase == "prefill" and counts.prompt_done', "prefilling": 'phase == "prefill"', "prompt_done": "counts.prompt_done",
@@ -42,17 +42,17 @@ class HookMethod:
     guards: tuple[str, ...]
 
 
-def manager_text(plan: Plan, origin: Origin) -> str:
+def manager_text(plan: Plan, skeletons: Skeletons, origin: Origin) -> str:
     """manager.py: layout, params, guards, hooks and host counts."""
     return render(
         "manager.py.j2", plan, origin,
-        imports=_imports(plan), guards=[_guard(b) for b in plan.bindings if b.guard is not None], methods=_methods(plan),
+        imports=_imports(plan, skeletons), guards=[_guard(b) for b in plan.bindings if b.guard is not None], methods=_methods(plan),
         layout=_layout(plan.layout), params=[_param(p) for p in plan.params], counts=_counts(plan.counts),
-        summaries=plan.layout.summaries, decode=decode_lines(plan),
+        summaries=plan.layout.summaries, decode=skeletons.lines,
     )  # fmt: skip
 
 
-def _imports(plan: Plan) -> list[str]:
+def _imports(plan: Plan, skeletons: Skeletons) -> list[str]:
     layout = plan.layout
     names = {"CacheManager", "Layout", "View", "ZoneLayout"}
     names |= {"ParamSpec"} if plan.params else set()
@@ -61,7 +61,7 @@ def _imports(plan: Plan) -> list[str]:
     names |= {"SummaryLayout"} if layout.summaries else set()
     names |= {"Counts"} if plan.counts else set()
     names |= {"PageView"} if layout.summaries else set()
-    decode = " ".join(decode_lines(plan))
+    decode = " ".join(skeletons.lines)
     names |= {"DecodePlan"} if decode else set()
     names |= {name for name in ("Keep", "Mass", "Moves", "PageChoice", "TokenChoice") if f"{name}(" in decode}
     names -= set() if plan.bindings else {"View"}

@@ -81,6 +81,11 @@ class Skeletons:
     fields: Mapping[str, object]
     reasons: tuple[str, ...]
 
+    @property
+    def lines(self) -> list[str]:
+        """Arguments of DecodePlan, one a line; none where no hook of the step is bound."""
+        return [f"{name}={value}" for name, value in self.fields.items()]
+
     def fact(self, kind: type[Fact]) -> Fact | None:
         """The field of a kind, if the step has one."""
         return next((value for value in self.fields.values() if isinstance(value, kind)), None)
@@ -116,11 +121,6 @@ def match_skeletons(plan: Plan) -> Skeletons:
 def _only_in_prompts(binding: Binding) -> bool:
     """Whether the binding leaves at once in a decode step."""
     return any(isinstance(step, Skip) and str(step.condition) == "prefilling" for step in binding.steps)
-
-
-def decode_lines(plan: Plan) -> list[str]:
-    """Arguments of DecodePlan, one a line; none where no hook of the step is bound."""
-    return [f"{name}={value}" for name, value in match_skeletons(plan).fields.items()]
 
 
 Found = dict[str, object] | str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparsec.codegen.emit import Origin, render
+from sparsec.codegen.emit import Origin, render_decode
 from sparsec.codegen.keep_rows import KeepOf
 from sparsec.codegen.plan import Plan
 from sparsec.codegen.skeletons import MassOf, PagesOf, Skeletons
@@ -48,12 +48,11 @@ def decode_text(plan: Plan, skeletons: Skeletons, origin: Origin) -> str:
     shapes = f"; {', '.join(states)} [unit, PAGE]" if states else ""
     shapes += f"; summary_{pages.low}, summary_{pages.high} [unit, D]" if pages is not None else ""
     tools = ["chunk_sizes", "lengths_of", "product", "rotated", *([] if per_head else ["unit_of"])]
-    text = render(
-        "triton/decode.py.j2", plan, origin, parts=_parts(variants, mass, pages, asked), tables=_TABLES[plan.layout.scope],
+    return render_decode(
+        "decode.py.j2", plan, origin, parts=_parts(variants, mass, pages, asked), tables=_TABLES[plan.layout.scope],
         tools=(["ALWAYS"] if pages is not None else []) + tools, variants=variants, apart=False, firsts=firsts, per_head=per_head,
         positions=plan.layout.evicts, mass=mass, pages=pages, asked=asked, written=written, shapes=shapes,
     )  # fmt: skip
-    return "\n".join(line.rstrip() for line in text.rstrip().split("\n")) + "\n"
 
 
 def _variants(tells: bool, pages: PagesOf | None, tokens: TokensOf | None) -> list[Variant]:

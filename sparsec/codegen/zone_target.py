@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparsec.codegen.emit import Origin, render
+from sparsec.codegen.emit import Origin, render_decode
 from sparsec.codegen.plan import CodecPlan, Plan
 
 WORD_BITS = 32
@@ -37,12 +37,11 @@ def two_zones_text(plan: Plan, origin: Origin) -> str:
     stored = [name for part, letter in ((k, "k"), (v, "v")) for name in _pointers(part, letter)]
     raw = [part for part in (k, v) if not part.bits]
     coded = ["lines_of", "rows_of"] + (["decoded", "decoded_rows", "scales_of", "spread"] if len(raw) < 2 else [])
-    text = render(
-        "triton/two_zones.py.j2", plan, origin, parts="write_rows, attend_zones, merge_zones", coded=sorted(coded), stored=stored, span=span,
-        k=k, v=v, zone=older.name, tail=newest.name,
+    return render_decode(
+        "two_zones.py.j2", plan, origin, parts="write_rows, attend_zones, merge_zones", coded=sorted(coded), stored=stored, span=span,
+        tables="One table of each part in each zone serves all layers and heads.", k=k, v=v, zone=older.name, tail=newest.name,
         apart=True, firsts=False, per_head=False, positions=False, mass=None, pages=None, written="", shapes="",
     )  # fmt: skip
-    return "\n".join(line.rstrip() for line in text.rstrip().split("\n")) + "\n"
 
 
 def _each(codec: CodecPlan | None) -> int:
