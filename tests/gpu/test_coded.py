@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from coded import attend, attended, part_pools
-from engines import add, drain, ids_of, prompt, tiny_model
+from engines import ids_of_rows, tiny_model
 from sparsec_runtime.engine import Engine
 from sparsec_runtime.layout import Codec
 from sparsec_runtime.options import EngineOptions
@@ -50,9 +50,7 @@ def generate(params, model, graphs):
     compilation = Compilation.load("kivi", params=params, model=from_shape(model.shape))
     made = Engine(load_manager(compilation), model, EngineOptions(chunk=32, memory_tokens=4096, graphs=graphs, capture_at_start=False))
     made.request_params = dict(compilation.dynamic_params)
-    for n, length in enumerate((3, 15, 16, 17, 41, 60)):
-        add(made, prompt(length, seed=n), 40, name=f"row {n}")
-    return {name: ids_of(outputs) for name, outputs in drain(made).items()}, made
+    return ids_of_rows(made, (3, 15, 16, 17, 41, 60), 40), made
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from engines import SMALL, add, drain, ids_of, prompt, tiny_model
+from engines import SMALL, add, drain, ids_of_rows, prompt, tiny_model
 from sparsec_runtime.engine import Engine
 from sparsec_runtime.options import EngineOptions
 
@@ -28,9 +28,7 @@ def generate(method, model, new=12, lengths=LENGTHS, graphs=True, params=None, *
     compilation = Compilation.load(method, params={**SMALL[method], **(params or {})}, model=from_shape(model.shape))
     made = Engine(load_manager(compilation), model, EngineOptions(chunk=32, memory_tokens=4096, graphs=graphs, capture_at_start=False))
     made.request_params = dict(compilation.dynamic_params)
-    for n, length in enumerate(lengths):
-        add(made, prompt(length, seed=n), new, name=f"row {n}", **sampling)
-    return {name: ids_of(outputs) for name, outputs in drain(made).items()}, made
+    return ids_of_rows(made, lengths, new, **sampling), made
 
 
 @pytest.mark.parametrize("method", IN_GRAPHS)
@@ -98,6 +96,4 @@ def test_kernels_that_are_set_up_before_the_last_one_ends_give_the_same_ids(meth
     made = Engine(load_manager(compilation), model, EngineOptions(chunk=32, memory_tokens=4096, capture_at_start=False))
     made.graphs.forward = replace(made.graphs.forward, tuning=replace(made.graphs.forward.tuning, chained=True))
     made.request_params = dict(compilation.dynamic_params)
-    for n, length in enumerate(LENGTHS):
-        add(made, prompt(length, seed=n), 12, name=f"row {n}")
-    assert {name: ids_of(outputs) for name, outputs in drain(made).items()} == plain
+    assert ids_of_rows(made, LENGTHS, 12) == plain

@@ -78,6 +78,21 @@ def ids_of(outputs: list[RequestOutput]) -> list[int]:
     return [token for output in outputs for token in output.token_ids]
 
 
+def ids_of_rows(made: Engine, lengths: tuple[int, ...], new: int, **sampling) -> dict[str, list[int]]:
+    """Ids that the engine gives to prompts of these lengths, `new` of each, by the names of the rows."""
+    for n, length in enumerate(lengths):
+        add(made, prompt(length, seed=n), new, name=f"row {n}", **sampling)
+    return {name: ids_of(outputs) for name, outputs in drain(made).items()}
+
+
+def with_kernels(made: Engine, tokens: int = 128) -> Engine:
+    """The engine, decoding by kernels on a CPU: in interpreter mode, which must be set before any kernel is defined."""
+    from sparsec_runtime.gpu.graphs import DecodeGraphs
+
+    made.graphs = DecodeGraphs(made.model, made.manager, pool_tokens=4096, tokens=tokens)
+    return made
+
+
 def run_alone(method: str, tokens: list[int], new: int, **kwargs) -> list[int]:
     made = engine(method, **kwargs)
     name = add(made, tokens, new)

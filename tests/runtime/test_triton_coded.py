@@ -14,7 +14,7 @@ if torch.cuda.is_available():
 os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
 from coded import attend, attended, paged, part_pools
-from engines import add, drain, engine, ids_of, prompt
+from engines import add, engine, ids_of_rows, prompt, with_kernels
 from sparsec_runtime.codecs import quantise
 from sparsec_runtime.gpu.graphs import DecodeGraphs
 from sparsec_runtime.gpu.kernels.coded import _decode_text
@@ -154,25 +154,21 @@ WHOLE = {
 
 def ids_with(params, lengths, new, kernels, method="kivi"):
     made = engine(method, params=params)
-    if kernels:
-        made.graphs = DecodeGraphs(made.model, made.manager, pool_tokens=4096, tokens=128)
-    for n, length in enumerate(lengths):
-        add(made, prompt(length, seed=n), new, name=f"row {n}")
-    found = {name: ids_of(outputs) for name, outputs in drain(made).items()}
-    return found, made.graphs.bulk_steps if kernels else 0
+    made = with_kernels(made) if kernels else made
+    return ids_of_rows(made, lengths, new), made.graphs.bulk_steps if kernels else 0
 
 
 @pytest.mark.parametrize("case", WHOLE)
 def test_decode_over_two_zones_gives_the_ids_of_the_eager_path(case):
-    with_kernels, bulk = ids_with(*WHOLE[case], kernels=True)
-    assert with_kernels == ids_with(*WHOLE[case], kernels=False)[0]
+    found, bulk = ids_with(*WHOLE[case], kernels=True)
+    assert found == ids_with(*WHOLE[case], kernels=False)[0]
     assert bulk > 0, "rows moved between two graphs"
 
 
 def test_a_method_whose_rows_move_whole_and_whose_codes_have_no_zero_point():
     spec = str(Path(__file__).parents[1] / "codegen/specs/pair_of_zones.sparse")
-    with_kernels, bulk = ids_with({"whole": 10}, (9, 14), 4, True, spec)
-    assert with_kernels == ids_with({"whole": 10}, (9, 14), 4, False, spec)[0] and bulk > 0
+    found, bulk = ids_with({"whole": 10}, (9, 14), 4, True, spec)
+    assert found == ids_with({"whole": 10}, (9, 14), 4, False, spec)[0] and bulk > 0
 
 
 def test_graphs_have_room_for_all_rows_that_coded_pools_hold():

@@ -11,7 +11,7 @@ if torch.cuda.is_available():
     pytest.skip("tests/gpu runs the compiled kernels", allow_module_level=True)
 os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
-from engines import add, drain, engine, ids_of, prompt, tiny_model
+from engines import engine, ids_of_rows, tiny_model, with_kernels
 from sparsec_runtime.engine import Engine
 from sparsec_runtime.gpu.graphs import CannotCapture, DecodeGraphs
 from sparsec_runtime.options import EngineOptions
@@ -26,19 +26,14 @@ CASES = {"dense": ((3, 15, 16, 17), 3), "snapkv": ((41,), 3), "pyramidkv": ((41,
 
 def ids_with(method: str, kernels: bool) -> tuple[dict[str, list[int]], int]:
     lengths, new = CASES[method]
-    made = engine(method)
-    if kernels:
-        made.graphs = DecodeGraphs(made.model, made.manager, pool_tokens=4096, tokens=128)
-    for n, length in enumerate(lengths):
-        add(made, prompt(length, seed=n), new, name=f"row {n}")
-    found = {name: ids_of(outputs) for name, outputs in drain(made).items()}
-    return found, made.graphs.bulk_steps if kernels else 0
+    made = with_kernels(engine(method)) if kernels else engine(method)
+    return ids_of_rows(made, lengths, new), made.graphs.bulk_steps if kernels else 0
 
 
 @pytest.mark.parametrize("method", CASES)
 def test_decode_with_kernels_gives_the_ids_of_the_eager_path(method):
-    with_kernels, bulk = ids_with(method, kernels=True)
-    assert with_kernels == ids_with(method, kernels=False)[0]
+    found, bulk = ids_with(method, kernels=True)
+    assert found == ids_with(method, kernels=False)[0]
     assert (bulk > 0) == (method in ("h2o", "streamingllm", "tova")), "rows are evicted between two graphs"
 
 

@@ -11,12 +11,9 @@ if torch.cuda.is_available():
     pytest.skip("tests/gpu runs the compiled kernels", allow_module_level=True)
 os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
-from engines import add, drain, ids_of, prompt, tiny_model
-from sparsec_runtime.engine import Engine
-from sparsec_runtime.gpu.graphs import DecodeGraphs
-from sparsec_runtime.options import EngineOptions
+from engines import engine, ids_of_rows, with_kernels
 
-from sparsec.pipeline import Compilation, load_manager
+from sparsec.pipeline import Compilation
 
 SPEC = """sparse 1
 
@@ -43,16 +40,9 @@ UPDATES = {
 
 
 def ids(path, kernels):
-    model = tiny_model()
-    method = load_manager(Compilation.load(path))
-    made = Engine(method, model, EngineOptions(chunk=32, memory_tokens=4096))
-    made.request_params = {}
-    if kernels:
-        made.graphs = DecodeGraphs(model, made.manager, pool_tokens=4096, tokens=128)
-    for n, length in enumerate((40, 9)):
-        add(made, prompt(length, seed=n), 8, name=f"row {n}")
-    found = {name: ids_of(outputs) for name, outputs in drain(made).items()}
-    return found, made.graphs.bulk_steps if kernels else 0
+    made = engine(path, params={})
+    made = with_kernels(made) if kernels else made
+    return ids_of_rows(made, (40, 9), 8), made.graphs.bulk_steps if kernels else 0
 
 
 @pytest.mark.parametrize("how", UPDATES)
@@ -60,8 +50,8 @@ def test_a_state_kept_by_a_kernel_evicts_what_the_eager_path_evicts(tmp_path, ho
     path = tmp_path / "held.sparse"
     path.write_text(SPEC.format(update=UPDATES[how]))
     assert f"need[t, h] {how} the " in Compilation.load(str(path)).decode
-    with_kernels, bulk = ids(str(path), kernels=True)
-    assert with_kernels == ids(str(path), kernels=False)[0] and bulk > 0
+    found, bulk = ids(str(path), kernels=True)
+    assert found == ids(str(path), kernels=False)[0] and bulk > 0
 
 
 def test_another_update_is_no_kernel(tmp_path):

@@ -12,11 +12,10 @@ if torch.cuda.is_available():
     pytest.skip("tests/gpu runs the compiled kernels", allow_module_level=True)
 os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
-from engines import SMALL, add, drain, engine, ids_of, prompt
+from engines import SMALL, engine, ids_of_rows, with_kernels
 from ranking import best_by_torch
 from sparsec_runtime.gpu import tokens as choice
 from sparsec_runtime.gpu.buffers import CHOSEN_TOKENS
-from sparsec_runtime.gpu.graphs import DecodeGraphs
 
 HELD, FIRST, NEWEST = (0, 1, 7, 40, 64, 64, 64), (0, 2, 2, 3, 4, 0, 40), (0, 1, 5, 8, 4, 1, 30)
 
@@ -83,11 +82,8 @@ def test_listed_tokens_become_slots_of_their_pages(monkeypatch):
 
 def ids_with(params, kernels, lengths=(41, 9), new=4, tokens=128):
     made = engine("omnikv", params={**SMALL["omnikv"], **params})
-    if kernels:
-        made.graphs = DecodeGraphs(made.model, made.manager, pool_tokens=4096, tokens=tokens)
-    for n, length in enumerate(lengths):
-        add(made, prompt(length, seed=n), new, name=f"row {n}")
-    return {name: ids_of(outputs) for name, outputs in drain(made).items()}, made.graphs
+    made = with_kernels(made, tokens) if kernels else made
+    return ids_of_rows(made, lengths, new), made.graphs
 
 
 @pytest.mark.parametrize("params", [{"selector": "logit"}, {"candidates": "prompt"}, {"filters": "{0}", "waits": "{0, 1}"}, {"filters": "{0, 1}"}, {"sinks": 0, "budget": 1}], ids=str)

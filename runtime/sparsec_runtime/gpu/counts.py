@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Many
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +28,8 @@ class StepCounts:
     storage: Storage
     tokens: int
 
-    def chosen(self, rows: Many[At]) -> int:
-        """Tokens that a choice of pages or tokens of these requests can read; 0 where there is none."""
+    def chosen(self, rows: Iterable[At]) -> int:
+        """Tokens that a choice of pages or tokens of these requests can read; 0, and no request is looked at, where there is none."""
         choice, tokens = self.plan.pages, self.plan.tokens
         if tokens is not None:
             return min(self.tokens, max(sum(self._amounts(tokens, at)) for at in rows))

@@ -82,6 +82,8 @@ class DecodeGraphs:
         self._memory = torch.cuda.graph_pool_handle() if capture and storage.device.type == "cuda" else None
         self._batch: StepBatch | None = None
         self._sequences: list[Sequence] = []
+        self._bucket: _Bucket | None = None  # that ran the step
+        self._after: list[np.ndarray] | None = None  # rows after the step's finish_step, once they are counted
         self._peaks: list[int] = []  # of the sequences before the step
         self._dropped: set[int] = set()  # rows of the step that are no longer in it
         self._draws: Draws = "greedy"
@@ -110,7 +112,7 @@ class DecodeGraphs:
         assert batch.phase == "decode" and self._batch is None, "one decode step at a time"
         peaks = [self.manager.sequence(handle).peak_bytes for handle in batch.handles]
         self._sequences = self.manager.reserve_pages(batch)
-        self._batch, self._peaks, self._dropped = batch, peaks, set()
+        self._batch, self._peaks, self._dropped, self._after = batch, peaks, set(), None
 
     def replay(self, rows: int) -> None:
         """The graph of a bucket again, on whatever its buffers hold: for profiles."""
@@ -129,7 +131,7 @@ class DecodeGraphs:
         ids: the rows' newest tokens; None: those that the last step of the same batch chose, which never left the device. sampling: how the rows
         sample, sent with `ids`; rows that are not named are greedy.
         """
-        bucket = self._bucket_of(len(self._sequences))
+        bucket = self._bucket = self._bucket_of(len(self._sequences))
         self._mirror_tables(bucket)
         self._turn_prompts(bucket)
         self._send_counts(bucket.buffers, ids)
@@ -163,7 +165,8 @@ class DecodeGraphs:
             after[row] = zones_after(self.manager, sequences[row], batch, row)
         going = {part: max(int((zones[moves.to, part] - s.zone_rows[moves.to, part]).max()) for s, zones in zip(sequences, after)) for part in moves.parts}
         if any(going.values()):
-            move_rows(self.manager.storage, moves, self._bucket_of(len(sequences)).buffers.tables, sequences, after)
+            assert self._bucket is not None, "no step has run"
+            move_rows(self.manager.storage, moves, self._bucket.buffers.tables, sequences, after)
             self.bulk_steps += 1
         for row in left:
             sequences[row].rows, sequences[row].zone_rows = sequences[row].rows + 1, dict(after[row])
@@ -200,7 +203,10 @@ class DecodeGraphs:
         return any((rows != sequence.rows + 1).any() for rows, sequence in zip(after, self._sequences))
 
     def _rows_after_step(self) -> list[np.ndarray]:
-        return [self._rows_after(sequence, row) for row, sequence in enumerate(self._sequences)]
+        """Counted once a step: before it where its kind depends on them, else while the device runs."""
+        if self._after is None:
+            self._after = [self._rows_after(sequence, row) for row, sequence in enumerate(self._sequences)]
+        return self._after
 
     def _rows_after(self, sequence: Sequence, row: int) -> np.ndarray:
         """Rows [layer, kv_head] after finish_step."""
@@ -212,8 +218,8 @@ class DecodeGraphs:
     def _evict(self, batch: StepBatch, sequences: list[Sequence], after: list[np.ndarray]) -> None:
         storage, keep = self.manager.storage, self.manager.DECODE.keep
         if keep is not None and evicts_on_device(storage):
-            buffers = self._bucket_of(len(sequences)).buffers
-            evict_rows(storage, keep, buffers, sequences, [int(rows[0, 0]) for rows in after])
+            assert self._bucket is not None, "no step has run"
+            evict_rows(storage, keep, self._bucket.buffers, sequences, [int(rows[0, 0]) for rows in after])
             _count(sequences, after)
             self.manager.release_step(sequences)  # the pages behind the rows that stay
             return
@@ -264,7 +270,7 @@ class DecodeGraphs:
 
     def _bucket_of(self, rows: int) -> _Bucket:
         size = next(bucket for bucket in BUCKETS if bucket >= rows)
-        wanted = self._counts.chosen([at_of(sequence) for sequence in self._sequences])
+        wanted = self._counts.chosen(at_of(sequence) for sequence in self._sequences)
         bucket = self._buckets.get(size)
         if bucket is None or bucket.buffers.choice < wanted:
             bucket = self._buckets[size] = self._make_bucket(size, wanted) if bucket is None else self._wider(bucket, wanted)
