@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor
 
 from sparsec_runtime.abi import CacheManager, QueryBlock, View
+from sparsec_runtime.decode_plan import Reduction
 from sparsec_runtime.hooks import HOOKS
 from sparsec_runtime.resident import Resident
 from sparsec_runtime.sequence import Sequence
@@ -74,7 +75,7 @@ class _GuardedView:
         self._check_step()
         return self._view.blocks()
 
-    def mass(self, over_g: Literal["sum", "mean", "max"]) -> Tensor:
+    def mass(self, over_g: Reduction) -> Tensor:
         self._check_step()
         return self._view.mass(over_g)
 

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from .attention.observe import QueryBlock, blocks_of
+from .decode_plan import Reduction
 from .layout import PARTS, Part
 from .ops.reduce import align
 from .resident import Resident
 
 
 When = Tensor | bool | None
-OverGroup = Literal["sum", "mean", "max"]
 
 
 class Recorder(Protocol):
@@ -197,7 +197,7 @@ class View:
         for first, last in blocks_of(self._step.tokens, heads, resident.width, self.device):
             yield self._block(first, last)
 
-    def mass(self, over_g: OverGroup) -> Tensor:
+    def mass(self, over_g: Reduction) -> Tensor:
         """What the step's attention gave each row: the sum over its queries of the sum, mean or max over g of probs, [row, kv_head, token] fp32.
 
         One kernel after a chunk's attention on a GPU that told its log-sum-exp; elsewhere the blocks of queries, in order.
@@ -294,6 +294,6 @@ def _where(when: When, value: Tensor, otherwise: Callable[[], Tensor]) -> Tensor
     return torch.where(align(when, value.ndim), value, otherwise())
 
 
-def _over_group(probs: Tensor, word: OverGroup) -> Tensor:
+def _over_group(probs: Tensor, word: Reduction) -> Tensor:
     """probs [row, query, kv_head, group, token] reduced over the group."""
     return probs.amax(3) if word == "max" else probs.mean(3) if word == "mean" else probs.sum(3)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from threading import get_ident
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from .blocks import tile_of
+from ..decode_plan import Reduction
 from .cuts import Cuts
 from .kernels.prefill import attend_rows, mass_of_rows, merge_two
 
@@ -140,7 +140,7 @@ def _merged(a: Part, b: Part, dtype: torch.dtype) -> Part:
     return Part(out, lse)
 
 
-def column_mass(queries: Tensor, keys: Tensor, lse: Tensor, scale: float, over_g: Literal["sum", "mean", "max"]) -> Tensor:
+def column_mass(queries: Tensor, keys: Tensor, lse: Tensor, scale: float, over_g: Reduction) -> Tensor:
     """What a chunk's attention gave each row: the sum over its queries of the sum, mean or max over g, [1, kv_head, token] fp32.
 
     queries [1, query, kv_head, group, channel]; keys [1, kv_head, token, channel]; lse [q_head, query], as ChunkAttention returns it.
