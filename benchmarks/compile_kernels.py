@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -32,9 +33,9 @@ INTS = ("table", "v_table", "k_table", "k_tail_table", "v_tail_table", "from_tab
 WORDS = {"attend_zones": ("k", "v")}  # codes, where other kernels have rows
 FLOATS = ("part", "lse", "logits", "cos", "sin", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq", "score", "top", "total",
           "mass", "a_lse", "b_lse", "lse2")  # fmt: skip
-DISTANCES = ("k_head", "v_head", "a_query", "a_head", "b_query", "b_head")
+DISTANCES = ("pairs", "k_head", "v_head", "a_query", "a_head", "b_query", "b_head")
 PROMPT_TILES = ((128, 64, 3, 8), (128, 64, 4, 8), (128, 128, 2, 8))  # queries, rows, stages, warps
-MASS_TILES = (("mean", 128, 64, 3, 4), ("mean", 64, 128, 2, 4), ("mean", 128, 128, 2, 8), ("max", 128, 32, 2, 8))
+MASS_TILES = ((256, 64, 2, 8), (256, 64, 3, 8), (256, 128, 2, 8), (128, 64, 3, 4), (128, 128, 2, 4), (128, 128, 2, 8))  # rows, pairs, stages, warps
 
 
 def signature(kernel, constants: dict[str, object]) -> dict[str, str]:
@@ -44,6 +45,8 @@ def signature(kernel, constants: dict[str, object]) -> dict[str, str]:
         stem = name.removesuffix("_ptr")
         if name in constants or name == "CHAINED":
             types[name] = "constexpr"
+        elif name == "q_rows":
+            types[name] = f"tensordesc<bf16[{constants['BQ']},{constants['DP']}]>"
         elif name.endswith("_ptr"):
             types[name] = "*i32" if stem in (*INTS, *WORDS.get(kernel.fn.__name__, ())) else "*fp32" if stem in FLOATS or stem.startswith("state_") else "*i64" if stem == "ids" else "*bf16"
         else:
@@ -81,9 +84,9 @@ def prompts() -> None:
     for channels, padded in ((80, 128), (256, 256)):
         report(prefill.attend_rows, {**chunk, "D": channels, "DP": padded, "BM": 128, "BN": 64, "CAUSAL": True}, 8, f"causal, {channels} channels")
     report(prefill.merge_two, {"HEADS": 32, "D": 128, "DP": 128, "BLOCK": 32}, 4)
-    mass = {name: value for name, value in chunk.items() if name != "HEADS"} | {"H": 8}
-    for over_g, rows, queries, stages, warps in MASS_TILES:
-        report(prefill.mass_of_rows, {**mass, "BT": rows, "BQ": queries, "OVER_G": over_g, "STAGES": stages}, warps, f"{over_g} {rows} x {queries} stages {stages}")
+    mass = {name: value for name, value in chunk.items() if name != "HEADS"} | {"E": 4, "RUN": 8}
+    for over_g, (rows, pairs, stages, warps) in itertools.product(("mean", "max"), MASS_TILES):
+        report(prefill.mass_of_rows, {**mass, "BT": rows, "BQ": pairs, "OVER_G": over_g, "STAGES": stages}, warps, f"{over_g} {rows} x {pairs} stages {stages}")
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Attention of prompt chunks and the mass that it gives each row, on one GPU: TFLOP/s of useful work (no padding, no masked half), one JSON line each.
 
     python benchmarks/prefill_attention.py            chunks of 8K over 8K, 32K, 128K and of 2K over 32K: with cuDNN, by our kernel alone, and the mass
-    python benchmarks/prefill_attention.py --tiles    our kernel and the mass by block size, 8K over 32K
+    python benchmarks/prefill_attention.py --tiles    our kernel by block size, 8K over 32K
+    python benchmarks/prefill_attention.py --mass     the mass by block size beside the chunk's attention, 8K over 32K and over 8K
 Llama-3.1-8B's heads: 32 query heads, 8 KV heads, 128 channels, bf16.
 """
 
@@ -25,7 +26,10 @@ from triton.runtime.errors import OutOfResources  # noqa: E402
 H, G, D = 8, 4, 128
 SHAPES = ((8192, 8192), (8192, 32768), (8192, 131072), (2048, 32768))
 ATTENTION_TILES = tuple((block, tile, warps, stages) for block in (64, 128) for tile in (32, 64, 128) for warps in (4, 8) for stages in (2, 3, 4))
-MASS_TILES = tuple((block, tile, warps, stages) for block in (64, 128, 256) for tile in (32, 64, 128) for warps in (4, 8) for stages in (2, 3, 4))
+MASS_TILES = (  # rows, pairs of a query and a head, warps, stages
+    (256, 64, 8, 2), (256, 64, 8, 3), (128, 128, 8, 2), (128, 64, 4, 2), (128, 64, 4, 3), (128, 128, 4, 2), (256, 64, 4, 2), (256, 128, 8, 2),
+    (128, 64, 8, 3), (64, 128, 4, 2), (128, 256, 8, 2),
+)  # fmt: skip
 
 
 def timed(run: Callable[[], object], repeats: int = 7) -> float:
@@ -84,32 +88,51 @@ def tiles(queries: int = 8192, tokens: int = 32768) -> None:
     scale = D**-0.5
     q, keys, values = chunk(queries, tokens)
     alone = ChunkAttention(H * G, H, D, torch.bfloat16, torch.device("cuda"), None)
-    _, lse = alone(q, keys, values, scale)
     for sizes in ATTENTION_TILES:
         _one("attention", sizes, "attention_sizes", lambda: alone(q, keys, values, scale), useful(queries, tokens))
-    for over_g in ("mean", "max"):
-        for sizes in MASS_TILES:
-            _one(over_g, sizes, "mass_sizes", lambda over_g=over_g: column_mass(q, keys, lse, scale, over_g), useful(queries, tokens) / 2)
 
 
-def _one(what: str, sizes: tuple[int, int, int, int], name: str, run: Callable[[], object], flops: float) -> None:
+def mass() -> None:
+    """Every size of MASS_TILES; its sums are compared with those of the first, because a faster wrong one would be chosen."""
+    scale = D**-0.5
+    for queries, tokens in ((8192, 32768), (8192, 8192)):
+        q, keys, values = chunk(queries, tokens)
+        split = attention_of(queries, Cuts(queries, tokens))
+        _, lse = split(q, keys, values, scale)
+        beside = timed(lambda: split(q, keys, values, scale))
+        print(json.dumps({"queries": queries, "tokens": tokens, "attention ms": round(beside, 3)}), flush=True)
+        for over_g in ("mean", "max"):
+            wanted = column_mass(q, keys, lse, scale, over_g)
+            for sizes in MASS_TILES:
+                _one(over_g, sizes, "mass_sizes", lambda over_g=over_g: column_mass(q, keys, lse, scale, over_g), useful(queries, tokens) / 2, beside, wanted)
+
+
+def _one(
+    what: str, sizes: tuple[int, int, int, int], name: str, run: Callable[[], object], flops: float, beside: float = 0.0, wanted: torch.Tensor | None = None
+) -> None:
     """One line for these sizes, in the place of those that the runtime has."""
     real = getattr(prefill, name)
     setattr(prefill, name, lambda *_: sizes)
+    line: dict[str, object] = {"kernel": what, "block, tile, warps, stages": sizes}
     try:
         ms = timed(run, 3)
-        print(json.dumps({"kernel": what, "block, tile, warps, stages": sizes, "ms": round(ms, 3), "tflops": round(flops / ms / 1e9, 1)}), flush=True)
+        line |= {"ms": round(ms, 3), "tflops": round(flops / ms / 1e9, 1)}
+        if wanted is not None:
+            line |= {"of attention": round(ms / beside, 3), "apart": float(((run() - wanted) / wanted).abs().max())}
     except OutOfResources as error:
-        print(json.dumps({"kernel": what, "block, tile, warps, stages": sizes, "refused": str(error).split(".")[0]}), flush=True)
+        line["refused"] = str(error).split(".")[0]
     finally:
         setattr(prefill, name, real)
+    print(json.dumps(line), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiles", action="store_true")
+    parser.add_argument("--mass", action="store_true")
     torch.manual_seed(0)
-    (tiles if parser.parse_args().tiles else shapes)()
+    args = parser.parse_args()
+    (tiles if args.tiles else mass if args.mass else shapes)()
 
 
 if __name__ == "__main__":

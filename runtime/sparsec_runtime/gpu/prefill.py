@@ -11,14 +11,16 @@ from threading import get_ident
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .blocks import tile_of
+from .blocks import pow2, tile_of
 from ..decode_plan import Reduction
 from .cuts import Cuts
 from .kernels.prefill import attend_rows, mass_of_rows, merge_two
 
 LOG2E = 1.4426950408889634
 MERGED_QUERIES = 32  # of one program of a merge
+RUN = 8  # queries under one head that follow each other where columns are summed (kernels/prefill.py, given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class ChunkAttention:
         """Builds every plan that a chunk can need on the calling thread, and compiles the kernels beside them."""
         if self.cuts is not None:
             shapes = [(min(size, self.cuts.chunk), size, True) for size in self.cuts.squares]
-            shapes += [(self.cuts.chunk, size, False) for size in self.cuts.prefixes]
+            shapes += [(asked, size, False) for asked in (self.cuts.chunk, *self.cuts.shorter) for size in self.cuts.prefixes]
             for queries, tokens, causal in shapes:
                 q = self._zeros(queries, self.q_heads)
                 kv = self._zeros(tokens, self.kv_heads).transpose(0, 1)
@@ -76,9 +78,10 @@ class ChunkAttention:
         if self.cuts is None or square is None:
             return [through_triton(q, keys, values, scale, 0, tokens, causal=True)]
         parts, first, prefix = [], 0, tokens - queries
+        padded = self.cuts.padded(queries)
         for size in self.cuts.pieces_of(prefix, queries):
             rows = slice(first, first + size)
-            parts.append(_bucketed(q, self.cuts.chunk, keys[:, rows], values[:, rows], size, scale, causal=False))
+            parts.append(_bucketed(q, padded, keys[:, rows], values[:, rows], size, scale, causal=False))
             first += size
         if first < prefix:
             parts.append(through_triton(q, keys, values, scale, first, prefix, causal=False))
@@ -146,16 +149,35 @@ def column_mass(queries: Tensor, keys: Tensor, lse: Tensor, scale: float, over_g
     queries [1, query, kv_head, group, channel]; keys [1, kv_head, token, channel]; lse [q_head, query], as ChunkAttention returns it.
     """
     _, asked, heads, group, channels = queries.shape
-    q, k = queries[0].flatten(1, 2).contiguous(), _by_rows(keys[0])
-    lse2 = lse if over_g == "max" else lse.unflatten(0, (heads, group)).transpose(1, 2)  # in the order in which the kernel reads it
+    k = _by_rows(keys[0])
+    exact = queries.dtype == torch.float32
+    block, tile, warps, stages = mass_sizes(tile_of(channels), exact)
+    each, run = group, RUN
+    if over_g == "max":  # it is taken inside a tile, over a power of two
+        each = pow2(group)
+        tile, run = max(tile, each), max(1, min(RUN, tile // each))
+    q = _in_runs(F.pad(queries[0], (0, -channels % 16)), run, each, tile, 0.0)
+    lse2 = _in_runs(lse.unflatten(0, (heads, group)).permute(2, 0, 1) * LOG2E, run, each, tile, float("inf"))
     mass = torch.empty((1, heads, k.shape[1]), dtype=torch.float32, device=q.device)
-    padded, exact = tile_of(channels), q.dtype == torch.float32
-    block, tile, warps, stages = mass_sizes(padded, exact, group if over_g == "max" else 1)
     mass_of_rows[(-(-k.shape[1] // block), heads)](
-        q, (lse2 * LOG2E).contiguous(), k, mass, k.shape[1], asked, k.stride(0), scale * LOG2E,
-        H=heads, G=group, D=channels, DP=padded, BT=block, BQ=tile, OVER_G=over_g, STAGES=stages, EXACT=exact, num_warps=warps,
+        TensorDescriptor.from_tensor(q.flatten(0, 1), [tile, tile_of(channels)]), lse2, k, mass, k.shape[1], asked, lse2.shape[1], k.stride(0),
+        scale * LOG2E, G=group, E=each, D=channels, DP=tile_of(channels), BT=block, BQ=tile, RUN=run, OVER_G=over_g, STAGES=stages, EXACT=exact,
+        num_warps=warps,
     )  # fmt: skip
     return mass
+
+
+def _in_runs(x: Tensor, run: int, each: int, tile: int, nothing: float) -> Tensor:
+    """x [query, kv_head, group, ...] as the kernel of the mass reads it: [kv_head, pair, ...], `nothing` in the place of queries and heads that are not there."""
+    queries, heads, group = x.shape[:3]
+    runs = -(-queries // run)
+    real, pairs = runs * each * run, -(-runs * each * run // tile) * tile
+    whole = F.pad(x, (0, 0) * (x.ndim - 1) + (0, runs * run - queries), value=nothing).unflatten(0, (runs, run)).movedim((2, 0, 3, 1), (0, 1, 2, 3))
+    made = x.new_empty((heads, pairs, *x.shape[3:]))
+    if real < pairs or each > group:
+        made.fill_(nothing)
+    made[:, :real].unflatten(1, (runs, each, run))[:, :, :group].copy_(whole)
+    return made
 
 
 def attention_sizes(channels: int, exact: bool) -> tuple[int, int, int, int]:
@@ -165,13 +187,11 @@ def attention_sizes(channels: int, exact: bool) -> tuple[int, int, int, int]:
     return (128, 64, 8, 2) if channels > 128 else (128, 64, 8, 3)
 
 
-def mass_sizes(channels: int, exact: bool, heads: int) -> tuple[int, int, int, int]:
-    """Rows and queries of a tile, warps, stages; `heads` are loaded in one step."""
+def mass_sizes(channels: int, exact: bool) -> tuple[int, int, int, int]:
+    """Rows of a tile, pairs of a query and a head in it, warps, stages."""
     if exact:
         return attention_sizes(channels, exact)
-    if heads > 1:
-        return 128, 32, 8, 2 if heads <= 4 else 1
-    return (128, 64, 8, 2) if channels > 128 else (128, 64, 4, 3)
+    return (128, 64, 8, 2) if channels > 128 else (256, 64, 8, 2)
 
 
 def _by_rows(x: Tensor) -> Tensor:

@@ -99,60 +99,44 @@ def merge_two(
 
 
 @triton.jit
-def shares(q_ptr, lse2_at, k, i, head, queries, newest, row, c, scale2,
-           HEADS: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr):  # fmt: skip
-    """Probabilities [row, query] of the queries i under the query heads `head`, both [BQ], whose lse2 lie at lse2_at; 0 beyond the last query."""
-    here = i < queries
-    at = (i * HEADS + head)[:, None].to(tl.int64) * D + c[None, :]
-    q = tl.load(q_ptr + at, here[:, None] & (c < D)[None, :], 0.0)
-    lse2 = tl.load(lse2_at, here, float("inf"))
-    p = tl.exp2(product(k, tl.trans(q), EXACT) * scale2 - lse2[None, :])
-    if MASKED:
-        p = tl.where(row[:, None] <= newest + i[None, :], p, 0.0)
-    return p
+def given(x, RUN: tl.constexpr, E: tl.constexpr, OVER_G: tl.constexpr):
+    """What base-2 logarithms of probabilities x [row, pair], runs of RUN queries under each of E heads, give each row in all: [row, RUN], to be added up once.
 
-
-@triton.jit
-def mass_of_tile(q_ptr, lse2_at, k, start, first_head, queries, newest, row, c, scale2,
-                 HEADS: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BQ: tl.constexpr, OVER_G: tl.constexpr, MASKED: tl.constexpr,
-                 EXACT: tl.constexpr):  # fmt: skip
-    """What one tile gives the rows [BT]: BQ pairs (query, query head) in that order, or for a maximum BQ queries under all heads of the group."""
-    n = start + tl.arange(0, BQ)
+    Tensor cores leave every eighth column of a tile in one thread: with runs of 8 nothing here moves between threads.
+    """
+    BT: tl.constexpr = x.shape[0]
+    BQ: tl.constexpr = x.shape[1]
     if OVER_G == "max":
-        best = shares(q_ptr, lse2_at + n, k, n, first_head, queries, newest, row, c, scale2, HEADS, D, MASKED, EXACT)
-        for g in tl.static_range(1, G):
-            p = shares(q_ptr, lse2_at + g * queries + n, k, n, first_head + g, queries, newest, row, c, scale2, HEADS, D, MASKED, EXACT)
-            best = tl.maximum(best, p)
-        return tl.sum(best, 1)
+        return tl.sum(tl.exp2(tl.max(tl.reshape(x, [BT, BQ // (RUN * E), E, RUN]), 2)), 1)
     else:
-        p = shares(q_ptr, lse2_at + n, k, n // G, first_head + n % G, queries, newest, row, c, scale2, HEADS, D, MASKED, EXACT)
-        return tl.sum(p, 1)
+        return tl.sum(tl.reshape(tl.exp2(x), [BT, BQ // RUN, RUN]), 1)
 
 
 @triton.jit(do_not_specialize=["tokens", "queries"])
 def mass_of_rows(
-    q_ptr, lse2_ptr, k_ptr, mass_ptr, tokens, queries, k_head, scale2,
-    H: tl.constexpr, G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BT: tl.constexpr, BQ: tl.constexpr,
+    q_rows, lse2_ptr, k_ptr, mass_ptr, tokens, queries, pairs, k_head, scale2,
+    G: tl.constexpr, E: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BT: tl.constexpr, BQ: tl.constexpr, RUN: tl.constexpr,
     OVER_G: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Program (block of BT rows, KV head): mass [kv_head, token] = sum over the queries, in order, of the sum, mean or max over g of the probabilities.
+    """Program (block of BT rows, KV head): mass [kv_head, token] = sum over the queries of the sum, mean or max over g of the probabilities.
 
-    lse2 is in base 2, in the order of the tiles: [kv_head, query, group], and for a maximum [kv_head, group, query].
+    q_rows describes [kv_head * pairs, D] in blocks of [BQ, DP], and lse2 is [kv_head, pairs] in base 2: a head's `pairs` are runs of RUN queries under head 0,
+    the same under head 1, .. E - 1, then the next run; lse2 is infinite where there is no query, and `pairs` a multiple of BQ.
     """
-    h = tl.program_id(1)
-    EACH: tl.constexpr = 1 if OVER_G == "max" else G  # entries of a query in a tile
-    row, c = tl.program_id(0) * BT + tl.arange(0, BT), tl.arange(0, DP)
+    first, h = tl.program_id(0) * BT, tl.program_id(1)
+    row, c, n = first + tl.arange(0, BT), tl.arange(0, DP), tl.arange(0, BQ)
     k = rows_at(k_ptr + h.to(tl.int64) * k_head, row, tokens, c, D, DP, True)
-    lse2_at = lse2_ptr + h * G * queries
+    lse2_at = lse2_ptr + h * pairs + n
     newest = tokens - queries  # that the first query sees
-    begin = tl.maximum(tl.program_id(0) * BT - newest, 0) * EACH // BQ * BQ
-    whole = (tl.maximum(tl.program_id(0) * BT + BT - 1 - newest, 0) * EACH + BQ - 1) // BQ * BQ  # from here on every query sees all rows
-    end = queries * EACH
-    mass = tl.zeros([BT], tl.float32)
-    for start in tl.range(begin, tl.minimum(whole, end), BQ, num_stages=1):
-        mass += mass_of_tile(q_ptr, lse2_at, k, start, h * G, queries, newest, row, c, scale2, H * G, G, D, BQ, OVER_G, True, EXACT)
-    for start in tl.range(whole, end, BQ, num_stages=STAGES):
-        mass += mass_of_tile(q_ptr, lse2_at, k, start, h * G, queries, newest, row, c, scale2, H * G, G, D, BQ, OVER_G, False, EXACT)
-    if OVER_G == "mean":
-        mass = mass / G
-    tl.store(mass_ptr + h * tokens + row, mass, row < tokens)
+    begin = tl.maximum(first - newest, 0) // RUN * RUN * E // BQ * BQ
+    whole = ((tl.maximum(first + BT - 1 - newest, 0) + RUN - 1) // RUN * RUN * E + BQ - 1) // BQ * BQ  # from here on every query sees all rows
+    mass = tl.zeros([BT, RUN], tl.float32)
+    for start in tl.range(begin, tl.minimum(whole, pairs), BQ, num_stages=1):
+        x = product(k, tl.trans(q_rows.load([h * pairs + start, 0])), EXACT) * scale2 - tl.load(lse2_at + start)[None, :]
+        query = (start + n) // (RUN * E) * RUN + n % RUN
+        mass += given(tl.where(row[:, None] <= newest + query[None, :], x, -float("inf")), RUN, E, OVER_G)
+    for start in tl.range(whole, pairs, BQ, num_stages=STAGES):
+        x = product(k, tl.trans(q_rows.load([h * pairs + start, 0])), EXACT) * scale2 - tl.load(lse2_at + start)[None, :]
+        mass += given(x, RUN, E, OVER_G)
+    of_row = tl.sum(mass, 1)
+    tl.store(mass_ptr + h * tokens + row, of_row / G if OVER_G == "mean" else of_row, row < tokens)
