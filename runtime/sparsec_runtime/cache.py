@@ -80,6 +80,7 @@ class CacheManager:
         pool_tokens: int | Mapping[str, int],
         max_requests: int = 64,
         chunk: int = 512,
+        shorter_chunks: tuple[int, ...] = (),  # sizes that whole chunks may have beside `chunk`, descending
     ) -> None:
         self.device = torch.device(device)
         self.max_requests, self.chunk = max_requests, chunk
@@ -90,7 +91,7 @@ class CacheManager:
         }  # fmt: skip
         self.storage = Storage(self.LAYOUT, self.model_facts, rope.to(self.device), dtype, self.device, pool_tokens)
         pooled = pool_tokens if isinstance(pool_tokens, int) else sum(pool_tokens.values())
-        self.chunk_attention = chunk_attention(shape, dtype, self.device, chunk, pooled)
+        self.chunk_attention = chunk_attention(shape, dtype, self.device, (chunk, *shorter_chunks), pooled)
         self.recorder: Recorder | None = None
         self._hooks = bound_hooks(type(self))
         self._fired = {hook: [self.fires(hook, layer) for layer in range(shape.layers)] for hook in HOOKS}
@@ -171,6 +172,7 @@ class CacheManager:
             self._trim(sequence)
 
     def _open_step(self, batch: StepBatch, sequences: list[Sequence]) -> None:
+        assert all(sequence.scattered is None for sequence in sequences), "hooks in torch read rows in order of position"
         self._step = Step(batch, sequences, self.storage.addresses(sequences), self.device, self.LAYOUT)
         self._residents = {}
 

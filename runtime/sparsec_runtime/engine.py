@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sparsec_runtime.admission import Admission
 from sparsec_runtime.cache import CacheManager, StepBatch
+from sparsec_runtime.chunks import chunk_sizes
 from sparsec_runtime.gpu.row_sampling import RowSampling, in_graph
 from sparsec_runtime.gpu.start import decode_graphs
 from sparsec_runtime.memory import OutOfPages
@@ -46,15 +47,17 @@ class Engine:
     def __init__(self, method: type[CacheManager], model: LoadedModel, options: EngineOptions | None = None) -> None:
         self.options = options or EngineOptions()
         self.model = model
+        chunks = chunk_sizes(method.FACTS, model.shape, self.options)
         self.manager = method(
             model.shape, model.rope, model.dtype, model.device,
-            pool_tokens=pool_tokens(method, model, self.options), max_requests=self.options.max_running, chunk=self.options.chunk,
+            pool_tokens=pool_tokens(method, model, self.options), max_requests=self.options.max_running,
+            chunk=self.options.chunk, shorter_chunks=chunks.shorter(model.shape.max_positions),
         )  # fmt: skip
         if self.manager.chunk_attention is not None:
             self.manager.chunk_attention.warm_up()
         self.graphs, self.eager_because = decode_graphs(model, self.manager, self.options)
         self._admission = Admission(model, self.manager, self.options)
-        self.scheduler = Scheduler(self.options.chunk, self.options.token_budget, self.options.max_running)
+        self.scheduler = Scheduler(chunks, self.options.token_budget, self.options.max_running)
         self._requests: dict[str, Request] = {}
         self._watches: dict[str, StopWatch] = {}
         self._counters = Counters()
@@ -87,17 +90,17 @@ class Engine:
         return name
 
     def step(self) -> list[RequestOutput]:
-        """One engine step: the whole decode batch, then prefill chunks. Empty when there is nothing to do, or nothing to tell yet: where decode
-        runs as graphs, a step's ids are returned by the next one."""
+        """One engine step: prefill chunks, then the whole decode batch. Empty when there is nothing to do, or nothing to tell yet: where decode
+        runs as graphs, a step's ids are returned by the next one, unless the step has chunks: then they would wait for those of the next one."""
         self._admit()
         plan = self.scheduler.plan()
         if plan.empty:
             return self._take_told()
         self._counters.steps += 1
-        outputs = self._decode(plan.decodes) if plan.decodes else []
-        for chunk in plan.chunks:
-            if chunk.request.status is Status.RUNNING and chunk.request.computed == chunk.start:
-                outputs += self._run(chunk.work)
+        outputs = [output for chunk in plan.chunks if chunk.due for output in self._run(chunk.work)]
+        outputs += self._decode(plan.decodes)
+        if plan.chunks:
+            self._tell_pending()
         return self._take_told() + outputs
 
     def generate(

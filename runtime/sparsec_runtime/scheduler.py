@@ -1,14 +1,17 @@
-"""Which work runs in a step: every decode row, then whole prefill chunks up to a token budget.
+"""Which work runs in a step: every decode row, and whole prefill chunks up to a token budget.
 
 Admission goes by the derived peak of a method, in order of arrival. Chunks are run or deferred, never cut to what is
-left of the budget, because chunk boundaries must not depend on batch mates.
+left of the budget, because chunk boundaries must not depend on batch mates: where they lie, `ChunkSizes` says. While rows decode, the chunks of a
+step together cost no more than one may, so that no row waits longer for its token.
 """
 
 from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
+from math import inf
 
+from sparsec_runtime.chunks import ChunkSizes
 from sparsec_runtime.request import Request, Status
 
 
@@ -42,6 +45,11 @@ class Chunk:
         return self.end == len(self.request.prompt)
 
     @property
+    def due(self) -> bool:
+        """Whether it is still what its request needs next: that may have ended, or begun anew, since the chunk was planned."""
+        return self.request.status is Status.RUNNING and self.request.computed == self.start
+
+    @property
     def work(self) -> Work:
         return Work((self.request,), self.end - self.start, self.last)
 
@@ -59,8 +67,8 @@ class Plan:
 class Scheduler:
     """Owns the queues. `capacity` and `needs` are counted in pages; `needs(request)` is the request's derived peak."""
 
-    def __init__(self, chunk: int, token_budget: int, max_running: int) -> None:
-        self.chunk, self.token_budget, self.max_running = chunk, token_budget, max_running
+    def __init__(self, chunks: ChunkSizes, token_budget: int, max_running: int) -> None:
+        self.chunks, self.token_budget, self.max_running = chunks, token_budget, max_running
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self._oldest_turn = True
@@ -87,22 +95,23 @@ class Scheduler:
 
     def plan(self) -> Plan:
         decodes = tuple(r for r in self.running if not r.prefilling)
-        return Plan(decodes, tuple(self._chunks(self.token_budget - len(decodes))))
+        return Plan(decodes, tuple(self._chunks(self.token_budget - len(decodes), self.chunks.limit if decodes else inf)))
 
-    def _chunks(self, budget: int) -> list[Chunk]:
-        """At least one chunk if any prompt waits. Turns alternate between the oldest and the shortest prompt."""
+    def _chunks(self, budget: int, work: float) -> list[Chunk]:
+        """Whole chunks within `budget` tokens and `work` operations, but at least one chunk if any prompt waits. Turns alternate between the oldest and the shortest prompt."""
         cursor = {id(r): r.computed for r in self.running if r.prefilling}
         open_prompts = [r for r in self.running if r.prefilling]
         chunks: list[Chunk] = []
         while open_prompts:
             request = open_prompts[0] if self._oldest_turn else min(open_prompts, key=lambda r: len(r.prompt) - cursor[id(r)])
             start = cursor[id(request)]
-            end = min(len(request.prompt), start + self.chunk)
-            if chunks and end - start > budget:
+            end = self.chunks.end_of(start, len(request.prompt))
+            cost = self.chunks.work(start, end)
+            if chunks and (end - start > budget or cost > work):
                 break
             chunks.append(Chunk(request, start, end))
             self._oldest_turn = not self._oldest_turn
-            budget -= end - start
+            budget, work = budget - (end - start), work - cost
             cursor[id(request)] = end
             if end == len(request.prompt):
                 open_prompts.remove(request)

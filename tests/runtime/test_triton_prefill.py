@@ -15,6 +15,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 from caching import Stream, manager, run
 from engines import add, drain, engine, ids_of, prompt
 from sparsec_runtime.abi import CacheManager, Layout
+from sparsec_runtime.chunks import ChunkSizes
 from sparsec_runtime.gpu import prefill as kernels
 from sparsec_runtime.gpu.cuts import Cuts, reasons_against_cudnn, reasons_against_plain_prefill
 from sparsec_runtime.gpu.prefill import ChunkAttention, column_mass
@@ -117,6 +118,28 @@ def test_a_prefix_of_no_whole_chunks_leaves_a_rest_to_the_kernel(library):
     assert torch.allclose(out, expected, atol=1e-5) and torch.allclose(lse, expected_lse, atol=1e-5)
 
 
+def test_chunks_that_are_halved_far_into_a_prompt_bring_no_shape_that_warm_up_did_not(library):
+    sizes = ChunkSizes(1024, limit=1e6, per_token=900, per_pair=1, fixed=False)
+    ends, ahead = [], 0
+    while ahead < 4000:
+        ends.append((ahead, sizes.end_of(ahead, 1 << 20)))
+        ahead = ends[-1][1]
+    assert [end - start for start, end in ends] == [512] * 8, "which the case must have"
+    made = attention_of(1, 2, 16, Cuts(1024, 4096, sizes.shorter(4000)))
+    made.warm_up()
+    known = set(library)
+    assert len(known) == 3 + 2 * 2, "squares; 1 and 2 chunks for each size"
+    for start, end in [*ends, (512, 600), (1024, 1300), (2048, 2048 + 257), (3072, 3584)]:
+        before = len(library)
+        q, keys, values = chunk(end - start, end, 1, 2, 16)
+        out, lse = made(q, keys, values, 0.25)
+        expected, _, expected_lse = plain(q, keys, values, 0.25)
+        assert torch.allclose(out, expected, atol=1e-5) and torch.allclose(lse, expected_lse, atol=1e-5)
+        pieces = [shape[2][2] for shape in library[before:] if not shape[4]]
+        assert sum(pieces) == (start // 1024 * 1024 if end - start > 256 else 0), "what is left is the kernel's"
+    assert set(library) == known
+
+
 def test_plans_are_built_on_each_thread_that_attends(library):
     made = attention_of(1, 1, 16, Cuts(256, 256))
     made.warm_up()
@@ -147,6 +170,7 @@ def test_a_prefix_is_cut_into_the_largest_pieces_first_and_only_for_chunks_that_
     assert cuts.pieces_of(15_300, 1000) == (8000, 4000, 2000, 1000)
     assert cuts.pieces_of(900, 1000) == ()
     assert cuts.pieces_of(8000, 500) == () and cuts.pieces_of(8000, 501) == (8000,)
+    assert [Cuts(1000, 20_000, (500, 250)).padded(n) for n in (125, 126, 250, 251, 501, 1000, 1001)] == [None, 250, 250, 500, 1000, 1000, None]
     assert cuts.pieces_of(8000, 1001) == () and cuts.square_of(1025) is None
     assert [cuts.square_of(n) for n in (128, 129, 256, 257, 1000)] == [None, 256, 256, 512, 1024]
 

@@ -20,14 +20,15 @@ WIDEST_HEAD = 128  # channels
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """chunk: queries of a full chunk; tokens: rows that a layer can hold, at most.
+    """chunk: queries of a full chunk; tokens: rows that a layer can hold, at most; shorter: queries of the full chunks far into a prompt, descending.
 
     A chunk's own rows are a causal square, padded to one of `squares`. Rows before them are seen by every query: pieces of `prefixes` rows and a rest.
-    Prompts advance by whole chunks, so the rest is 0 as long as nothing was evicted.
+    The rest is less than a chunk as long as nothing was evicted, and 0 where all chunks before were of that size.
     """
 
     chunk: int
     tokens: int
+    shorter: tuple[int, ...] = ()
 
     @property
     def squares(self) -> tuple[int, ...]:
@@ -47,12 +48,14 @@ class Cuts:
             return None
         return next((size for size in self.squares if size >= queries), None)
 
-    def pieces_of(self, rows: int, queries: int) -> tuple[int, ...]:
-        """Sizes of the pieces that hold the first of `rows` rows; what is left is the rest.
+    def padded(self, queries: int) -> int | None:
+        """Queries of the full chunk that a chunk is padded to where it attends to a prefix; None: longer than any, or that would double the work."""
+        size = min((size for size in (self.chunk, *self.shorter) if size >= queries), default=None)
+        return None if size is None or queries <= size // 2 else size
 
-        Asked by a full chunk; a shorter one is padded to it while that costs less than twice the work.
-        """
-        if not self.chunk // 2 < queries <= self.chunk:
+    def pieces_of(self, rows: int, queries: int) -> tuple[int, ...]:
+        """Sizes of the pieces that hold the first of `rows` rows; what is left is the rest."""
+        if self.padded(queries) is None:
             return ()
         pieces: list[int] = []
         for size in reversed(self.prefixes):

@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from .prefill import ChunkAttention
 
 
-def chunk_attention(shape: Shape, dtype: torch.dtype, device: torch.device, chunk: int, tokens: int) -> ChunkAttention | None:
-    """Attention of prompt chunks where only the future is hidden; None: torch attends them as it does all others. tokens: rows of the pools."""
+def chunk_attention(shape: Shape, dtype: torch.dtype, device: torch.device, chunks: tuple[int, ...], tokens: int) -> ChunkAttention | None:
+    """Attention of prompt chunks where only the future is hidden; None: torch attends them as it does all others.
+
+    chunks: their sizes, the largest first; tokens: rows of the pools.
+    """
     if device.type != "cuda":
         return None
     from .prefill import ChunkAttention
 
     served = not reasons_against_cudnn(shape.head_dim, dtype, device)
-    cuts = Cuts(chunk, min(tokens, shape.max_positions)) if served else None
+    cuts = Cuts(chunks[0], min(tokens, shape.max_positions), chunks[1:]) if served else None
     return ChunkAttention(shape.q_heads, shape.kv_heads, shape.head_dim, dtype, device, cuts)
 
 
