@@ -54,10 +54,14 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """kernels: (name, launches, microseconds in all) of one replay, longest first. idle_ms: of the device, from a step's last kernel to the next one's first."""
+    """kernels: (name, launches, microseconds in all) of one replay, longest first. idle_ms: of the device, from a step's last kernel to the next one's first.
+
+    held: rows of all requests after their prompts, in a layer and KV head, on average.
+    """
 
     kernels: tuple[tuple[str, int, float], ...]
     idle_ms: float
+    held: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,15 @@ class DecodeBench:
     """A batch of one workload and the graphs that decode it.
 
     prompts: residents whose prompts are computed (None: as work.fill says); the others are made up. new: tokens that each has room for after its
-    prompt (None: a window). contexts: prompt tokens by row, of made-up residents alone (None: work.context, all of them).
+    prompt (None: a window). contexts: prompt tokens by row, of made-up residents alone (None: work.context, all of them); ragged: rows of their
+    longest KV head over those of the shortest.
     """
 
     def __init__(
-        self, work: Workload, model: LoadedModel, prompts: int | None = None, new: int | None = None, contexts: tuple[int, ...] | None = None
-    ) -> None:
-        self.work, self.model = work, model
+        self, work: Workload, model: LoadedModel, prompts: int | None = None, new: int | None = None, contexts: tuple[int, ...] | None = None,
+        ragged: float = 1.0,
+    ) -> None:  # fmt: skip
+        self.work, self.model, self.ragged = work, model, ragged
         self.contexts = contexts or (work.context,) * work.batch
         self.prompts = (work.batch if work.fill == "prompt" else 0) if prompts is None else prompts
         compilation = Compilation.load(work.method, params=dict(work.params), model=from_shape(model.shape))
@@ -121,7 +127,7 @@ class DecodeBench:
                 logits = prefill(self.model, manager, handle, random_ids(self.model, context, row), work.chunk)
                 first.append(logits.argmax())
             else:
-                handle = open_after_prompt(manager, f"row {row}", self.params, context)
+                handle = open_after_prompt(manager, f"row {row}", self.params, context, self.ragged)
                 first.append(random_ids(self.model, 1, row)[0])
             handles.append(handle)
         return tuple(handles), torch.stack(first).tolist()
@@ -154,6 +160,7 @@ class DecodeBench:
         from torch.profiler import ProfilerActivity, profile
 
         with self.resident() as handles:
+            held = float(sum(self.manager.rows(handle).mean() for handle in handles))
             self.steps(handles, 3)
             torch.cuda.synchronize()
             with profile(activities=[ProfilerActivity.CUDA]) as one:
@@ -164,7 +171,7 @@ class DecodeBench:
                 torch.cuda.synchronize()
         rows = [(row.key[:60], row.count, round(row.self_device_time_total, 1)) for row in one.key_averages()]
         busy = [(event.name, event.time_range.start, event.time_range.end) for event in several.events() if event.device_type == DeviceType.CUDA]
-        return Profile(tuple(sorted((row for row in rows if row[2] > 0), key=lambda row: -row[2])), round(idle_between(busy, FIRST_KERNEL) / 1e3, 4))
+        return Profile(tuple(sorted((row for row in rows if row[2] > 0), key=lambda row: -row[2])), round(idle_between(busy, FIRST_KERNEL) / 1e3, 4), held)
 
     @contextmanager
     def resident(self) -> Iterator[tuple[int, ...]]:

@@ -14,6 +14,8 @@ how:
 - projections: bytes of all weights over the time of the products, TB/s; at least `target`
 - prefill: useful work of prompts over the rate of a matmul; at least `target`
 - chunks: the longest chunk of prompts of random lengths over the median; at most `target`
+- gap: milliseconds that a request of the `beside` workload waits for a token, at most, while an engine reads the prompt of `of`; at most `target`
+- loss: time of that prompt over its time alone; at most `target`
 """
 
 from __future__ import annotations
@@ -27,16 +29,20 @@ from sparsec.bench.rows import Row
 from sparsec.bench.workload import Workload
 
 AT_LEAST = ("ceiling", "projections", "prefill")
-HOW = (*AT_LEAST, "layer", "excess", "ratio", "step", "idle", "move", "rank", "column", "window", "chunks")
+HOW = (*AT_LEAST, "layer", "excess", "ratio", "step", "idle", "move", "rank", "column", "window", "chunks", "gap", "loss")
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A workload and the kernels of it that count, by the beginnings of their names. contexts: prompt tokens by row, where rows differ."""
+    """A workload and the kernels of it that count, by the beginnings of their names. contexts: prompt tokens by row, where rows differ.
+
+    ragged: rows of a layer's longest KV head over those of its shortest, in a method whose heads may differ.
+    """
 
     work: Workload
     kernels: tuple[str, ...] = ()
     contexts: tuple[int, ...] | None = None
+    ragged: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +95,9 @@ def _gate(table: dict[str, object]) -> Gate:
 
 
 def _measurement(table: dict[str, object]) -> Measurement:
-    """of and beside: fields of a workload, `kernels`, and if rows differ `lengths` (prompt tokens, how many rows) or `spread` (from, to, rows)."""
+    """of and beside: fields of a workload, `kernels`, if rows differ `lengths` (prompt tokens, how many rows) or `spread` (from, to, rows), and `ragged`."""
     given = dict(table)
+    ragged = float(given.pop("ragged", 1))
     kernels, lengths, spread = given.pop("kernels", []), given.pop("lengths", None), given.pop("spread", None)
     contexts = None
     if lengths is not None:
@@ -100,7 +107,7 @@ def _measurement(table: dict[str, object]) -> Measurement:
     if contexts is not None:
         given |= {"context": max(contexts), "batch": len(contexts)}
     params = {name: str(value) for name, value in given.pop("params", {}).items()}
-    return Measurement(Workload(params=params, **given), tuple(kernels), contexts)
+    return Measurement(Workload(params=params, **given), tuple(kernels), contexts, ragged)
 
 
 def spread_evenly(low: int, high: int, rows: int) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from sparsec_runtime.models.loading import LoadedModel
 
 from sparsec.bench.ceiling import ceiling, seconds
 from sparsec.bench.decode import DecodeBench, Profile
+from sparsec.bench.gap import GapBench, Interleaved
 from sparsec.bench.gates import Gate, Measurement
 from sparsec.bench.prefill import measure_prefill
 from sparsec.bench.scoring import RandomChunk
@@ -28,6 +29,7 @@ class GateBench:
     def __init__(self, model: LoadedModel) -> None:
         self.model = model
         self._profiles: dict[str, Profile] = {}
+        self._interleaved: dict[str, Interleaved] = {}
 
     def measure(self, gate: Gate) -> dict[str, object]:
         found = getattr(self, f"_{gate.how}")(gate)
@@ -72,6 +74,12 @@ class GateBench:
     def _chunks(self, gate: Gate) -> float:
         return float(measure_prefill(gate.of.work, self.model, RANDOM_LENGTHS)["worst_ratio"])
 
+    def _gap(self, gate: Gate) -> float:
+        return self._beside(gate).gap_ms
+
+    def _loss(self, gate: Gate) -> float:
+        return self._beside(gate).loss
+
     def _move(self, gate: Gate) -> float:
         bench = DecodeBench(_short(gate.of.work), self.model)
         with bench.resident() as handles:
@@ -112,18 +120,23 @@ class GateBench:
         return sum(microseconds for _, _, microseconds in found) / self.model.shape.layers * 1e-6
 
     def _profile(self, of: Measurement) -> Profile:
-        key = f"{of.work} {of.contexts}"
+        key = f"{of.work} {of.contexts} {of.ragged}"
         if key not in self._profiles:
-            self._profiles[key] = DecodeBench(_short(of.work), self.model, contexts=of.contexts).profile()
+            self._profiles[key] = DecodeBench(_short(of.work), self.model, contexts=of.contexts, ragged=of.ragged).profile()
             gc.collect()
             torch.cuda.empty_cache()
         return self._profiles[key]
 
-    def _bytes(self, of: Measurement) -> int:
-        """K and V of all rows in one layer, raw."""
+    def _beside(self, gate: Gate) -> Interleaved:
+        key = f"{gate.of.work} beside {gate.beside.work}"
+        if key not in self._interleaved:
+            self._interleaved[key] = GapBench(gate.of.work, gate.beside.work, self.model).measure()
+        return self._interleaved[key]
+
+    def _bytes(self, of: Measurement) -> float:
+        """K and V of all rows that one layer holds, on average, raw."""
         shape = self.model.shape
-        tokens = sum(of.contexts or (of.work.context,) * of.work.batch)
-        return tokens * 2 * shape.kv_heads * shape.head_dim * self.model.dtype.itemsize
+        return self._profile(of).held * 2 * shape.kv_heads * shape.head_dim * self.model.dtype.itemsize
 
 
 def _short(work: Workload) -> Workload:

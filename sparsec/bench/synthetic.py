@@ -47,8 +47,16 @@ def counts_after_prompt(manager: CacheManager, params: Mapping[str, Value], prom
     return [counts_after_hooks(manager, before, "prefill", layer, params) for layer in range(storage.layers)]
 
 
-def open_after_prompt(manager: CacheManager, name: str, params: Mapping[str, Value], prompt: int) -> int:
-    """A request that holds what the method keeps of a prompt of so many tokens."""
+def ragged_rows(rows: int, heads: int, ratio: float) -> np.ndarray:
+    """Rows [kv_head], ascending at even distances on a logarithmic scale, `rows` on average; the last holds `ratio` times the first."""
+    shares = ratio ** (np.arange(heads) / max(1, heads - 1))
+    found = (rows * heads * shares / shares.sum()).astype(np.int64)
+    found[-1] += rows * heads - found.sum()
+    return found
+
+
+def open_after_prompt(manager: CacheManager, name: str, params: Mapping[str, Value], prompt: int, ragged: float = 1.0) -> int:
+    """A request that holds what the method keeps of a prompt of so many tokens. ragged: see ragged_rows; which head is the longest differs from layer to layer."""
     handle = manager.open(name, params)
     sequence = manager.sequence(handle)
     storage = manager.storage
@@ -58,6 +66,10 @@ def open_after_prompt(manager: CacheManager, name: str, params: Mapping[str, Val
         sequence.rows[layer] = counts.length
         for key, held in sequence.zone_rows.items():
             held[layer] = counts.rows[key]
+    if ragged != 1:
+        assert manager.LAYOUT.scope == "head" and len(storage.zone_names) == 1, "heads of this method hold equal counts of rows"
+        sequence.rows[:] = [np.roll(ragged_rows(int(rows[0]), storage.heads, ragged), layer) for layer, rows in enumerate(sequence.rows)]
+        sequence.zone_rows = {key: sequence.rows.copy() for key in sequence.zone_rows}
     sequence.length, sequence.prompt_rows = prompt, sequence.rows.copy()
     assert sequence.rows.any(), "a prompt of no rows"
     for name, pages in pages_held(storage, sequence.rows, sequence.zone_rows).items():

@@ -17,8 +17,8 @@ def test_every_gate_names_a_method_that_exists_and_kernels_where_it_needs_them()
         for one in (gate.of, gate.beside):
             if one is not None:
                 load_source(one.work.method)
-                assert one.kernels or gate.how in ("step", "idle", "move", "prefill", "chunks"), gate.name
-        assert (gate.beside is not None) == (gate.how in ("ratio", "step")), gate.name
+                assert one.kernels or gate.how in ("step", "idle", "move", "prefill", "chunks", "gap", "loss"), gate.name
+        assert (gate.beside is not None) == (gate.how in ("ratio", "step", "gap", "loss")), gate.name
         assert bool(gate.sizes) == (gate.how in ("rank", "move", "column", "window")), gate.name
 
 
@@ -92,3 +92,59 @@ def test_the_gate_of_moves_evicts_a_resident_in_place():
         before = state.data.clone()
         evict_rows(storage, keep, bench.graphs.buffers_of(1), [sequence], [16])
         assert not torch.equal(state.data, before)
+
+
+def test_the_gates_of_waiting_run_an_engine_with_requests_that_decode_beside_a_prompt():
+    """The same code as on a device, on a tiny model."""
+    from sparsec.bench.gap import GapBench
+    from sparsec.bench.workload import Workload
+    from sparsec_runtime.models.loading import load_model
+
+    bench = GapBench(
+        Workload("snapkv", {"budget": "40"}, context=200, batch=1, chunk=64), Workload("snapkv", {"budget": "40"}, context=30, batch=3, chunk=64),
+        load_model("tiny-llama", load_format="dummy", dtype="float32"),
+    )  # fmt: skip
+    found = bench.measure()
+    assert found.steps == 4, "one chunk a step"
+    assert found.gap_ms > 0 and found.loss == found.prompt_ms / found.alone_ms > 0
+    stats = bench.engine.stats()
+    assert not bench.engine.busy and stats.pages.live == 0 and stats.finished["abort"] == 3 and stats.preemptions == 0
+
+
+def test_a_request_that_got_no_token_meanwhile_waited_for_all_of_the_prompt():
+    from sparsec.bench.gap import GapBench
+    from sparsec.bench.workload import Workload
+    from sparsec_runtime.models.loading import load_model
+
+    bench = GapBench(Workload("dense", context=200, chunk=64), Workload("dense", context=30, batch=2, chunk=64), load_model("tiny-llama", load_format="dummy", dtype="float32"))
+    names = bench._decoding_requests()
+    bench.engine._decode = lambda requests: []
+    gap, prompt, steps = bench._prompt_beside(names)
+    assert gap >= prompt > 0 and steps == 4
+
+
+def test_ragged_heads_hold_as_many_rows_as_even_ones_and_decode():
+    from sparsec.bench.decode import DecodeBench
+    from sparsec.bench.synthetic import ragged_rows
+    from sparsec.bench.workload import Workload
+    from sparsec_runtime.models.loading import load_model
+
+    assert ragged_rows(8192, 8, 10.0).sum() == 8 * 8192 and ragged_rows(8192, 8, 10.0)[[0, -1]].tolist() == [1979, 19800]
+    assert ragged_rows(10, 1, 10.0).tolist() == [10] and ragged_rows(9, 3, 1.0).tolist() == [9, 9, 9]
+    work = Workload("ada_snapkv", {"budget": "40", "window": "8"}, context=100, batch=2, warm_up=1, steps=8)
+    model = load_model("tiny-llama", load_format="dummy", dtype="float32")
+    bench = DecodeBench(work, model, ragged=10.0)
+    with bench.resident() as handles:
+        rows = bench.manager.rows(handles[0])
+        assert (rows.sum(1) == 40 * model.shape.kv_heads).all() and (rows.max(1) >= 9 * rows.min(1)).all()
+        assert set(rows.argmax(1)) == set(range(model.shape.kv_heads)), "which head is the longest differs"
+        bench.steps(handles, 2)
+        assert (bench.manager.rows(handles[0]) == rows + 2).all()
+        assert torch.isfinite(bench.graphs.buffers_of(2).attended).all()
+    with pytest.raises(AssertionError, match="equal counts"), DecodeBench(Workload("dense", context=20, batch=1, warm_up=1, steps=2), model, ragged=2.0).resident():
+        pass
+
+
+def test_only_the_gate_of_ragged_heads_has_them():
+    ragged = [gate.of for gate in GATES.values() if gate.of is not None and gate.of.ragged != 1]
+    assert [(of.ragged, of.work.method, of.work.batch) for of in ragged] == [(10.0, "ada_snapkv", 8)]
