@@ -15,7 +15,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 import torch
 import triton
 from kernels import timed
-from sparsec_runtime.gpu.kernels import block, sample, threshold
+from sparsec_runtime.gpu.kernels import block, narrow, sample, threshold
 from sparsec_runtime.gpu.row_sampling import RowSampling, draws_of
 from sparsec_runtime.gpu.sampling import SampleBuffers, SampleSizes
 from sparsec_runtime.sampler import SamplingParams
@@ -32,7 +32,7 @@ KINDS: dict[str, tuple[dict[str, float], float | None]] = {
 }
 POINTERS = {
     "logits": "*bf16", "scales": "*fp32", "prompt": "*i8", "count": "*i32", "best": "*fp32", "best_id": "*i32", "asked": "*i64", "shares": "*fp64",
-    "found": "*i64", "top": "*fp32", "bins": "*i64", "list": "*i32", "parts": "*i64", "ids": "*i64",
+    "found": "*i64", "top": "*fp32", "sums": "*i64", "list": "*i32", "parts": "*i64", "ids": "*i64",
 }  # fmt: skip
 
 
@@ -64,11 +64,12 @@ def compiled() -> None:
 
     sizes = SampleSizes()
     values = {
-        "PART": sizes.part, "GROUP": sizes.group, "BINS": sizes.bins, "LIST": sizes.listed, "TILE": sizes.tile, "ID_BITS": 18, "CHAINED": False,
+        "PART": sizes.part, "GROUP": sizes.group, "SUMS": narrow.PASSES * narrow.WAYS, "PASS": 1, "LIST": sizes.listed, "TILE": sizes.tile, "ID_BITS": 18,
+        "CHAINED": False,
     }  # fmt: skip
     kernels = {
-        sample.largest_of_groups: (0, 4), sample.begin_draw: (1024, 1), sample.weigh_bins: (0, 4), sample.choose_bin: (0, 4), sample.list_candidates: (0, 4),
-        threshold.find_threshold: (0, 4), sample.weigh_parts: (0, 4), sample.draw: (128, 4),
+        sample.largest_of_groups: (0, 4), sample.begin_draw: (2048, 4), narrow.narrow: (0, sizes.narrow_warps), narrow.list_candidates: (0, 4),
+        threshold.find_threshold: (0, sizes.find_warps), sample.weigh_parts: (0, 4), sample.draw: (128, 4),
     }  # fmt: skip
     for penalties in (False, True):
         for kernel, (width, warps) in kernels.items():

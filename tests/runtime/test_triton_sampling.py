@@ -11,10 +11,11 @@ if torch.cuda.is_available():
     pytest.skip("tests/gpu runs the compiled kernels", allow_module_level=True)
 os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
+from sparsec_runtime.gpu.kernels.sample import COUNT, CUT
 from sparsec_runtime.gpu.sampling import RowSampling, SampleBuffers, SampleSizes
-from sparsec_runtime.sampler import SamplingParams, sample
+from sparsec_runtime.sampler import SamplingBatch, SamplingParams, _distribution, sample
 
-SMALL = SampleSizes(part=64, group=8, listed=32, tile=256)  # more parts than one, more candidates than the list holds
+SMALL = SampleSizes(part=64, group=8, listed=64, tile=16)  # more parts than one, more candidates than the list holds
 VOCAB = 150
 
 
@@ -90,8 +91,65 @@ def test_sizes_of_parts_lists_and_tiles_change_nothing():
     logits = random(6, seed=4).round()
     rows = [RowSampling(SamplingParams(seed=n, **MIXES[name])) for n, name in enumerate(("top_k", "top_p", "top_p, flat", "both", "all", "min_p"))]
     narrow = both(logits, rows)[0]
-    for sizes in (SampleSizes(part=256, group=256, listed=512, tile=256), SampleSizes(part=128, group=32, listed=1, tile=64)):
+    for sizes in (SampleSizes(part=256, group=256, listed=512, tile=256), SampleSizes(part=128, group=32, listed=32, tile=8)):
         assert both(logits, rows, sizes)[0] == narrow
+
+
+LARGE = SampleSizes(part=512, group=32, listed=1024, tile=128)
+BULK = 3000  # ids: more parts and groups than one, and more candidates than the list holds unless they are narrowed down
+
+
+def spread(kind):
+    """Logits [row, BULK] of a distribution."""
+    x = random(3, BULK, seed=6, width=2.0)
+    return {
+        "as a model's": x,
+        "peaked": torch.where(x > 5, x * 4, x),
+        "flat": x * 1e-3,
+        "coarse": x.bfloat16().float(),
+        "many equal": x.round(),
+        "all equal": torch.full_like(x, -1.5),
+        "half impossible": torch.where(torch.arange(BULK) % 2 > 0, x, -float("inf")),
+        "one far above": torch.where(torch.arange(BULK) == 77, 1e30, x),
+        "one infinite": torch.where(torch.arange(BULK) == 77, float("inf"), x),
+    }[kind]
+
+
+SPREADS = ("as a model's", "peaked", "flat", "coarse", "many equal", "all equal", "half impossible", "one far above", "one infinite")
+
+
+@pytest.mark.parametrize("kind", SPREADS)
+def test_many_kept_ids_are_those_of_the_sampler(kind):
+    """Top-k of more than there are groups, and top-p of few, of half and of nearly all ids."""
+    asked = ({"top_k": 700}, {"top_k": 2999}, {"top_k": 700, "top_p": 0.6}, {"top_p": 0.9}, {"top_p": 0.999}, {"top_p": 0.5, "min_p": 0.01}, {"top_p": 0.9, "temperature": 30.0})
+    for n in range(0, len(asked) + 1, 3):
+        rows = [RowSampling(SamplingParams(seed=7 * n + m, **{"temperature": 1.0, **one})) for m, one in enumerate((*asked, {"top_k": 1500})[n : n + 3])]
+        found, wanted = both(spread(kind)[: len(rows)], rows, LARGE)
+        assert found == wanted, kind
+
+
+@pytest.mark.parametrize("params", [{"top_k": 700}, {"top_k": 1000, "top_p": 0.8}, {"top_p": 0.9}, {"top_p": 0.99, "temperature": 3.0}, {"top_k": 20, "top_p": 0.9}], ids=str)
+def test_exactly_the_kept_weights_are_counted(params):
+    """The sum of what is kept, of logits with many ties, not only the id that one draw gives; and it is found in the list, not in the whole vocabulary."""
+    logits, asked = spread("coarse"), SamplingParams(**{"temperature": 1.0, "seed": 1, **params})
+    buffers = SampleBuffers(3, BULK, logits.device, LARGE)
+    buffers.set([RowSampling(asked)] * 3)
+    buffers.launch(logits, torch.zeros(3, dtype=torch.int64), penalties=False, chain={})
+    kept = _distribution(logits, SamplingBatch.of([asked] * 3, BULK, logits.device))
+    parts = torch.nn.functional.pad(kept, (0, -BULK % LARGE.part)).view(3, -1, LARGE.part).sum(-1)
+    assert torch.equal(buffers.weights, parts)
+    assert int(buffers.found[COUNT].max()) <= LARGE.listed
+
+
+def test_equal_logits_at_the_threshold_are_kept_from_the_lowest_id():
+    logits = torch.zeros(2, BULK)
+    logits[:, 1000:] = 1.0  # 2,000 that weigh the same, of which 700 are kept
+    rows = [RowSampling(SamplingParams(temperature=1.0, seed=n, top_k=700)) for n in range(2)]
+    buffers = SampleBuffers(2, BULK, logits.device, LARGE)
+    buffers.set(rows)
+    buffers.launch(logits, torch.zeros(2, dtype=torch.int64), penalties=False, chain={})
+    assert buffers.found[CUT].tolist() == [1699, 1699]
+    assert buffers.weights.sum(-1).tolist() == [700 << 40] * 2
 
 
 @pytest.mark.parametrize("params", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 3, "top_p": 0.5}])

@@ -5,7 +5,6 @@ Rows with logprobs or a logit bias are not sampled here (row_sampling.py): ../sa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from torch import Tensor
 from ..draw import least_weight, scale_of
 from .blocks import pow2
 from .kernels import sample as k
+from .kernels.narrow import PASSES, WAYS, list_candidates, narrow
 from .kernels.threshold import find_threshold
 from .row_sampling import RowSampling
 from .transfer import send, sent
@@ -23,13 +23,17 @@ from .transfer import send, sent
 
 @dataclass(frozen=True, slots=True)
 class SampleSizes:
-    """part: ids of one program; group: ids that have one largest logit; listed: candidates of a row that are found without passing over the vocabulary."""
+    """part: ids of one program; group: ids that have one largest logit; listed: candidates of a row that are searched in registers; tile: few of them.
+
+    narrow_warps, find_warps: of the programs of kernels/narrow.py and kernels/threshold.py.
+    """
 
     part: int = 2048
     group: int = 128
-    bins: int = 2048
-    listed: int = 4096
+    listed: int = 8192
     tile: int = 1024
+    narrow_warps: int = 2
+    find_warps: int = 16
 
 
 class SampleBuffers:
@@ -40,13 +44,13 @@ class SampleBuffers:
         self.sizes = sizes or SampleSizes()
         self.parts, self.groups = -(-vocab // self.sizes.part), -(-vocab // self.sizes.group)
         self.asked = torch.zeros((k.ASKED, rows), dtype=torch.int64, device=device)
-        self.shares = torch.zeros((k.SHARES, rows), dtype=torch.float64, device=device)
+        self.shares = torch.zeros(rows, dtype=torch.float64, device=device)
         self.scales = torch.ones((k.SCALES, rows), dtype=torch.float32, device=device)
         self.best = torch.empty((rows, self.groups), dtype=torch.float32, device=device)
         self.best_id = torch.empty((rows, self.groups), dtype=torch.int32, device=device)
         self.found = torch.empty((k.FOUND, rows), dtype=torch.int64, device=device)
         self.top = torch.empty(rows, dtype=torch.float32, device=device)
-        self.bins = torch.empty((rows, self.sizes.bins), dtype=torch.int64, device=device)
+        self.sums = torch.empty((rows, PASSES * WAYS), dtype=torch.int64, device=device)
         self.list = torch.empty((rows, self.sizes.listed), dtype=torch.int32, device=device)
         self.weights = torch.empty((rows, self.parts), dtype=torch.int64, device=device)
         self.nothing = torch.zeros(1, dtype=torch.int32, device=device)
@@ -56,14 +60,14 @@ class SampleBuffers:
     def set(self, rows: Sequence[RowSampling]) -> None:
         """What the batch's rows ask for from the next step on; others become greedy."""
         asked = np.zeros((k.ASKED, self.rows), dtype=np.int64)
-        shares = np.zeros((k.SHARES, self.rows), dtype=np.float64)
+        shares = np.zeros(self.rows, dtype=np.float64)
         scales = np.ones((k.SCALES, self.rows), dtype=np.float32)
         for n, row in enumerate(rows):
             p = row.params
             top_k = p.top_k if p.top_k < self.vocab else 0
             mode = 0 if p.greedy else k.SAMPLED | (k.BY_K if top_k else 0) | (k.BY_P if p.top_p < 1 else 0)
             asked[:, n] = (mode, top_k, least_weight(p), p.row_seed, len(row.generated))
-            shares[:, n] = (p.top_p, 64.0 if p.top_p == 1 else 1.0 + math.log2(self.vocab / (1.0 - p.top_p)))
+            shares[n] = p.top_p
             scales[:, n] = (scale_of(p), p.repetition_penalty, p.frequency_penalty, p.presence_penalty)
         for target, values in ((self.asked, asked), (self.shares, shares), (self.scales, scales)):
             send(target, values)
@@ -101,19 +105,23 @@ class SampleBuffers:
         history = (self.scales, prompt, count)
         options = {"PENALTIES": penalties, "enable_fp_fusion": False, **chain}
         part = {"PART": sizes.part, **options}
-        k.largest_of_groups[every](logits, *history, self.best, self.best_id, rows, vocab, self.groups, GROUP=sizes.group, **part)
+        grouped = {"GROUP": sizes.group, **part}
+        asked = (self.asked, self.shares, *history, self.found, self.top)
+        k.largest_of_groups[every](logits, *history, self.best, self.best_id, rows, vocab, self.groups, **grouped)
         k.begin_draw[each](
-            self.best, self.best_id, self.asked, self.found, self.top, self.bins, ids, rows, self.groups,
-            BLOCK=pow2(self.groups), BINS=sizes.bins, num_warps=4, **chain,
+            self.best, self.best_id, self.asked, self.found, self.top, self.sums, ids, rows, self.groups,
+            BLOCK=pow2(self.groups), SUMS=PASSES * WAYS, num_warps=4, **chain,
         )  # fmt: skip
-        k.weigh_bins[every](logits, self.asked, self.shares, *history, self.found, self.top, self.bins, rows, vocab, BINS=sizes.bins, **part)
-        k.choose_bin[each](self.asked, self.shares, self.found, self.bins, rows, BINS=sizes.bins, enable_fp_fusion=False, **chain)
-        k.list_candidates[every](logits, self.asked, *history, self.found, self.top, self.list, rows, vocab, LIST=sizes.listed, **part)
+        for done in range(PASSES):
+            narrow[every](logits, *asked, self.sums, rows, vocab, PASS=done, num_warps=sizes.narrow_warps, **part)
+        list_candidates[every](logits, *asked, self.best, self.sums, self.list, rows, vocab, self.groups, LIST=sizes.listed, **grouped)
         find_threshold[each](
-            logits, self.asked, self.shares, *history, self.found, self.top, self.list, rows, vocab,
-            TILE=sizes.tile, LIST=sizes.listed, ID_BITS=vocab.bit_length(), **options,
+            logits, *asked, self.sums, self.list, rows, vocab,
+            TILE=sizes.tile, LIST=sizes.listed, ID_BITS=vocab.bit_length(), num_warps=sizes.find_warps, **options,
         )  # fmt: skip
-        k.weigh_parts[every](logits, self.asked, *history, self.found, self.top, self.weights, rows, vocab, self.parts, **part)
+        k.weigh_parts[every](
+            logits, self.asked, *history, self.found, self.top, self.best, self.weights, rows, vocab, self.groups, self.parts, **grouped
+        )
         k.draw[each](
             logits, self.asked, *history, self.found, self.top, self.weights, ids, rows, vocab, self.parts,
             BLOCK=pow2(self.parts), **part,

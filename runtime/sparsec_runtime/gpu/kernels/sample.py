@@ -2,8 +2,8 @@
 
 A pass over the vocabulary is programs (row, part of PART ids); what decides between passes is one program a row. The order:
     largest_of_groups -> begin_draw   the largest logit, greedy ids; top-k: a logit that the k largest reach, from the groups' largest
-    weigh_bins -> choose_bin          top-p alone: weights by distance from the largest, the bin in which top_p of the total is reached
-    list_candidates -> find_threshold the few ids that may be the last one kept; exactly which one is (threshold.py)
+    narrow, narrow -> list_candidates top-p alone, and a top-k of more ids than there are groups: where the last one kept may lie (narrow.py); what lies there
+    find_threshold                    exactly which id is the last one kept (threshold.py)
     weigh_parts -> draw               weights kept of each part; the part, then the id, where the cumulative weight exceeds the draw
 Weights are whole numbers (../../draw.py), so atomic sums do not depend on their order. Every kernel must be launched without fused multiply-adds.
 Ids are kept from the largest logit down, equal logits from the lowest id: (threshold, cut) keeps larger keys, and equal ones up to id `cut`.
@@ -18,26 +18,20 @@ from .chain import after_previous, let_next
 # Rows of the parameters `asked` [n, row] int64, and bits of the first.
 MODE, TOP_K, LEAST, SEED, STEP, ASKED = range(6)
 SAMPLED, BY_K, BY_P = 1, 2, 4
-# Rows of the parameters `shares` [n, row] fp64: top_p, and how far below the largest 2^-far of every id is less than 1 - top_p of the total.
-TOP_P, FAR, SHARES = range(3)
 # Rows of the parameters `scales` [n, row] fp32.
 SCALE, REPETITION, FREQUENCY, PRESENCE, SCALES = range(5)
 # Rows of `found` [n, row] int64, what one kernel leaves for the next.
-DRAWS, BOUND, BIN, BASE, LIMIT, TAIL, COUNT, THRESHOLD, CUT, FOUND = range(10)
+DRAWS, NARROWS, BOUND, COUNT, THRESHOLD, CUT, FOUND = range(7)
 
 _MODE, _TOP_K, _LEAST, _SEED, _STEP = (tl.constexpr(n) for n in (MODE, TOP_K, LEAST, SEED, STEP))
 _SAMPLED, _BY_K, _BY_P = (tl.constexpr(n) for n in (SAMPLED, BY_K, BY_P))
-_TOP_P, _FAR = tl.constexpr(TOP_P), tl.constexpr(FAR)
 _SCALE, _REPETITION, _FREQUENCY, _PRESENCE = (tl.constexpr(n) for n in (SCALE, REPETITION, FREQUENCY, PRESENCE))
-_DRAWS, _BOUND, _BIN, _BASE, _LIMIT, _TAIL, _COUNT, _THRESHOLD, _CUT = (
-    tl.constexpr(n) for n in (DRAWS, BOUND, BIN, BASE, LIMIT, TAIL, COUNT, THRESHOLD, CUT)
-)
+_DRAWS, _NARROWS, _BOUND, _COUNT, _THRESHOLD, _CUT = (tl.constexpr(n) for n in (DRAWS, NARROWS, BOUND, COUNT, THRESHOLD, CUT))
 _C1, _C2, _C3, _C4, _C5, _C6 = (tl.constexpr(c) for c in EXP2[1:])
 _SHIFT = tl.constexpr(WEIGHT_BITS - 24)
 LEAST_KEY = tl.constexpr(-(2**31))
 NO_KEY = tl.constexpr(2**40)  # beyond all keys
 NO_ID = tl.constexpr(2**31 - 1)
-PER_BINARY_DIGIT = tl.constexpr(48.0)  # bins of one halving of the weight: 41 of them and more hold every weight
 
 
 @triton.jit
@@ -81,7 +75,7 @@ def weight_of(below, least):
     value = value * part + _C2
     value = value * part + _C1
     value = value * part + 1.0
-    weight = ((value * 16777216.0).to(tl.int64) << _SHIFT) >> whole.to(tl.int64)
+    weight = ((value * 16777216.0).to(tl.int32).to(tl.int64) << _SHIFT) >> whole.to(tl.int64)
     return tl.where(weight < least, 0, weight)
 
 
@@ -117,10 +111,11 @@ def largest_of_groups(
 
 @triton.jit
 def begin_draw(
-    best_ptr, best_id_ptr, asked_ptr, found_ptr, top_ptr, bins_ptr, ids_ptr, rows, groups,
-    BLOCK: tl.constexpr, BINS: tl.constexpr, CHAINED: tl.constexpr = False,
+    best_ptr, best_id_ptr, asked_ptr, found_ptr, top_ptr, sums_ptr, ids_ptr, rows, groups,
+    BLOCK: tl.constexpr, SUMS: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
-    """ids[row]: the largest logit's, -1 if one is no number; top[row]: that logit; `found` and `bins` begin anew."""
+    """ids[row]: the largest logit's, -1 if one is no number; top[row]: that logit; BOUND: a key that as many of the groups' largest reach as top-k keeps
+    or, in rows that NARROWS marks, half of them. The rest of `found`, and `sums` [row, SUMS], begin anew."""
     after_previous(CHAINED)
     let_next(CHAINED)
     row = tl.program_id(0).to(tl.int64)
@@ -133,101 +128,30 @@ def begin_draw(
     tl.store(top_ptr + row, top)
     mode = tl.load(asked_ptr + _MODE * rows + row)
     k = tl.load(asked_ptr + _TOP_K * rows + row)
+    few = ((mode & _BY_K) > 0) & (k <= groups)
+    reached_by = tl.where(few, k, (groups + 1) // 2).to(tl.int32)
     bound = tl.zeros([], tl.int64) + LEAST_KEY
-    if ((mode & _BY_K) > 0) & (k <= groups):
-        key = key_of(best)
+    if (mode & (_BY_K | _BY_P)) > 0:
+        key = tl.where(group < groups, key_of(best), LEAST_KEY)
         for step in range(32):
             raised = bound + (tl.full([], 1, tl.int64) << (31 - step))
-            reach = tl.sum(((key >= raised) & (group < groups)).to(tl.int32), 0)
-            bound = tl.where(reach >= k, raised, bound)
+            reach = tl.sum((key >= raised.to(tl.int32)).to(tl.int32), 0)
+            bound = tl.where(reach >= reached_by, raised, bound)
     tl.store(found_ptr + _DRAWS * rows + row, tl.where(chosen < 0, 0, mode & _SAMPLED))
+    tl.store(found_ptr + _NARROWS * rows + row, (((mode & (_BY_K | _BY_P)) > 0) & (few == 0)).to(tl.int64))
     tl.store(found_ptr + _BOUND * rows + row, bound)
-    tl.store(found_ptr + _BIN * rows + row, -1)
-    tl.store(found_ptr + _BASE * rows + row, 0)
-    tl.store(found_ptr + _LIMIT * rows + row, 0)
-    tl.store(found_ptr + _TAIL * rows + row, 0)
     tl.store(found_ptr + _COUNT * rows + row, 0)
     tl.store(found_ptr + _THRESHOLD * rows + row, LEAST_KEY)
     tl.store(found_ptr + _CUT * rows + row, NO_ID)
-    tl.store(bins_ptr + row * BINS + tl.arange(0, BINS), tl.zeros([BINS], tl.int64))
+    tl.store(sums_ptr + row * SUMS + tl.arange(0, SUMS), tl.zeros([SUMS], tl.int64))
 
 
 @triton.jit
-def by_p_alone(asked_ptr, found_ptr, row, rows):
-    draws = tl.load(found_ptr + _DRAWS * rows + row) > 0
-    return draws & ((tl.load(asked_ptr + _MODE * rows + row) & (_BY_K | _BY_P)) == _BY_P)
-
-
-@triton.jit
-def bin_of(below):
-    return (below * PER_BINARY_DIGIT).to(tl.int32)
-
-
-@triton.jit
-def weigh_bins(
-    logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, bins_ptr, rows, vocab,
-    PART: tl.constexpr, BINS: tl.constexpr, PENALTIES: tl.constexpr, CHAINED: tl.constexpr = False,
-):  # fmt: skip
-    """bins [row, bin]: weights by distance from the largest logit, of rows with top-p and no top-k; what is too far to be kept is one sum."""
-    after_previous(CHAINED)
-    let_next(CHAINED)
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    if by_p_alone(asked_ptr, found_ptr, row, rows):
-        ids = part * PART + tl.arange(0, PART)
-        x = penalised(logits_ptr, row, ids, ids < vocab, rows, vocab, scales_ptr, prompt_ptr, count_ptr, PENALTIES)
-        below = halvings(x, tl.load(top_ptr + row), tl.load(scales_ptr + _SCALE * rows + row))
-        weight = tl.where(ids < vocab, weight_of(below, tl.load(asked_ptr + _LEAST * rows + row)), 0)
-        near = below < tl.load(shares_ptr + _FAR * rows + row).to(tl.float32)
-        tl.atomic_add(bins_ptr + row * BINS + bin_of(below), weight, near & (weight > 0), sem="relaxed")
-        far = tl.sum(tl.where(near, 0, weight), 0)
-        if far > 0:
-            tl.atomic_add(found_ptr + _TAIL * rows + row, far, sem="relaxed")
-
-
-@triton.jit
-def choose_bin(asked_ptr, shares_ptr, found_ptr, bins_ptr, rows, BINS: tl.constexpr, CHAINED: tl.constexpr = False):
-    """The bin in which the weights from the largest down reach top_p of the total, and what lies above it."""
-    after_previous(CHAINED)
-    let_next(CHAINED)
-    row = tl.program_id(0).to(tl.int64)
-    if by_p_alone(asked_ptr, found_ptr, row, rows):
-        weights = tl.load(bins_ptr + row * BINS + tl.arange(0, BINS))
-        total = tl.sum(weights, 0) + tl.load(found_ptr + _TAIL * rows + row)
-        limit = share_of(total, tl.load(shares_ptr + _TOP_P * rows + row))
-        under = tl.cumsum(weights, 0) < limit
-        tl.store(found_ptr + _LIMIT * rows + row, limit)
-        tl.store(found_ptr + _BIN * rows + row, tl.sum(under.to(tl.int64), 0))
-        tl.store(found_ptr + _BASE * rows + row, tl.sum(tl.where(under, weights, 0), 0))
-
-
-@triton.jit
-def candidate(x, below, weight, bound, chosen_bin):
-    """What may be the last id that is kept: of top-k at least the bound, of top-p alone in the chosen bin."""
-    return tl.where(chosen_bin < 0, key_of(x) >= bound, (bin_of(below) == chosen_bin) & (weight > 0))
-
-
-@triton.jit
-def list_candidates(
-    logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, rows, vocab,
-    PART: tl.constexpr, LIST: tl.constexpr, PENALTIES: tl.constexpr, CHAINED: tl.constexpr = False,
-):  # fmt: skip
-    """list [row, LIST]: the first of the candidates, in any order; COUNT: how many there are."""
-    after_previous(CHAINED)
-    let_next(CHAINED)
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    draws = tl.load(found_ptr + _DRAWS * rows + row) > 0
-    if draws & ((tl.load(asked_ptr + _MODE * rows + row) & (_BY_K | _BY_P)) > 0):
-        ids = part * PART + tl.arange(0, PART)
-        x = penalised(logits_ptr, row, ids, ids < vocab, rows, vocab, scales_ptr, prompt_ptr, count_ptr, PENALTIES)
-        below = halvings(x, tl.load(top_ptr + row), tl.load(scales_ptr + _SCALE * rows + row))
-        weight = weight_of(below, tl.load(asked_ptr + _LEAST * rows + row))
-        bound, chosen_bin = tl.load(found_ptr + _BOUND * rows + row), tl.load(found_ptr + _BIN * rows + row)
-        listed = (candidate(x, below, weight, bound, chosen_bin) & (ids < vocab)).to(tl.int32)
-        count = tl.sum(listed, 0)
-        if count > 0:
-            first = tl.atomic_add(found_ptr + _COUNT * rows + row, count.to(tl.int64), sem="relaxed")
-            place = first + tl.cumsum(listed, 0) - 1
-            tl.store(list_ptr + row * LIST + place, ids, (listed > 0) & (place < LIST))
+def reached_in(best_ptr, row, part, groups, key, PART: tl.constexpr, GROUP: tl.constexpr):
+    """Whether a logit of a part reaches `key`, from its groups' largest."""
+    group = part * (PART // GROUP) + tl.arange(0, PART // GROUP)
+    best = tl.load(best_ptr + row * groups + group, group < groups, -float("inf"))
+    return tl.max(key_of(best), 0) >= key
 
 
 @triton.jit
@@ -246,16 +170,19 @@ def kept_weights(
 
 @triton.jit
 def weigh_parts(
-    logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, parts_ptr, rows, vocab, parts,
-    PART: tl.constexpr, PENALTIES: tl.constexpr, CHAINED: tl.constexpr = False,
+    logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, best_ptr, parts_ptr, rows, vocab, groups, parts,
+    PART: tl.constexpr, GROUP: tl.constexpr, PENALTIES: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """parts [row, part] int64: the weight that is kept of each part."""
     after_previous(CHAINED)
     let_next(CHAINED)
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     if tl.load(found_ptr + _DRAWS * rows + row) > 0:
-        weight = kept_weights(logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, row, part, rows, vocab, PART, PENALTIES)
-        tl.store(parts_ptr + row * parts + part, tl.sum(weight, 0))
+        kept = tl.zeros([], tl.int64)
+        if reached_in(best_ptr, row, part, groups, tl.load(found_ptr + _THRESHOLD * rows + row), PART, GROUP):
+            weight = kept_weights(logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, row, part, rows, vocab, PART, PENALTIES)
+            kept = tl.sum(weight, 0)
+        tl.store(parts_ptr + row * parts + part, kept)
 
 
 @triton.jit

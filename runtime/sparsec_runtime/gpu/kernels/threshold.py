@@ -1,50 +1,43 @@
-"""Sampling inside a graph, continued (sample.py): the last id that top-k keeps, then that top-p keeps of these, one program a row.
+"""Sampling inside a graph, continued (narrow.py): the last id that top-k keeps, then that top-p keeps of these, one program a row.
 
-What may be the last one kept lies in a list; a row with few such candidates reads each once and searches in registers, others read them again for every bit.
+Candidates that fit the list are read once and searched in registers; where there are more of them the vocabulary is read for every bit, which is slow.
 """
 
 import triton
 import triton.language as tl
 
 from .chain import after_previous, let_next
+from .narrow import interval
 from .sample import (  # fmt: skip
-    _MODE, _TOP_K, _LEAST, _BY_K, _BY_P, _TOP_P, _SCALE, _DRAWS, _BOUND, _BIN, _BASE, _LIMIT, _COUNT, _THRESHOLD,
-    _CUT, LEAST_KEY, NO_KEY, NO_ID,
-    penalised, halvings, weight_of, share_of, key_of, candidate,
+    _MODE, _LEAST, _BY_K, _BY_P, _SCALE, _DRAWS, _COUNT, _THRESHOLD, _CUT, LEAST_KEY, NO_KEY, NO_ID,
+    penalised, halvings, weight_of, share_of, key_of,
 )
 
 
 @triton.jit
 def reach(
-    logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut, key_from, id_end,
-    WHAT: tl.constexpr, TILE: tl.constexpr, LIST: tl.constexpr, PENALTIES: tl.constexpr,
+    logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end, low, cut, key_from, id_end,
+    WHAT: tl.constexpr, TILE: tl.constexpr, PENALTIES: tl.constexpr,
 ):  # fmt: skip
-    """Of the candidates that (low, cut) keep: "count" or "weight" of those with keys from `key_from` up; "ties": how many have that key and an id below
-    the end; "least", "largest": their keys. Candidates are read from the list or, where it is too short for them, from the vocabulary."""
+    """Of the candidates, keys from `lowest` up to but not `end`, that (low, cut) keep: "count" or "weight" of those with keys from `key_from` up;
+    "ties": how many have that key and an id below `id_end`; "least", "largest": their keys."""
     top, scale = tl.load(top_ptr + row), tl.load(scales_ptr + _SCALE * rows + row)
     least = tl.load(asked_ptr + _LEAST * rows + row)
-    bound, chosen_bin = tl.load(found_ptr + _BOUND * rows + row), tl.load(found_ptr + _BIN * rows + row)
-    listed = tl.load(found_ptr + _COUNT * rows + row)
-    count = tl.where(listed <= LIST, listed, vocab).to(tl.int32)
     result = tl.zeros([], tl.int64)
     if WHAT == "least":
         result += NO_KEY
     if WHAT == "largest":
         result -= NO_KEY
-    for first in range(0, count, TILE):
-        n = first + tl.arange(0, TILE)
-        ids = n
-        if listed <= LIST:
-            ids = tl.load(list_ptr + row * LIST + n, n < count, 0)
-        x = penalised(logits_ptr, row, ids, n < count, rows, vocab, scales_ptr, prompt_ptr, count_ptr, PENALTIES)
-        below = halvings(x, top, scale)
-        weight = weight_of(below, least)
+    for first in range(0, vocab, TILE):
+        ids = first + tl.arange(0, TILE)
+        x = penalised(logits_ptr, row, ids, ids < vocab, rows, vocab, scales_ptr, prompt_ptr, count_ptr, PENALTIES)
         key = key_of(x).to(tl.int64)
         kept = (key > low) | ((key == low) & (ids <= cut))
-        kept = kept & (n < count) & candidate(x, below, weight, bound, chosen_bin)
+        kept = kept & (ids < vocab) & (key >= lowest) & (key < end)
         if WHAT == "count":
             result += tl.sum((kept & (key >= key_from)).to(tl.int64), 0)
         elif WHAT == "weight":
+            weight = weight_of(halvings(x, top, scale), least)
             result += tl.sum(tl.where(kept & (key >= key_from), weight, 0), 0)
         elif WHAT == "ties":
             result += tl.sum((kept & (key == key_from) & (ids < id_end)).to(tl.int64), 0)
@@ -57,38 +50,38 @@ def reach(
 
 @triton.jit
 def last_kept(
-    logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut, need,
-    WHAT: tl.constexpr, TILE: tl.constexpr, LIST: tl.constexpr, ID_BITS: tl.constexpr, PENALTIES: tl.constexpr,
+    logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, need,
+    WHAT: tl.constexpr, TILE: tl.constexpr, ID_BITS: tl.constexpr, PENALTIES: tl.constexpr,
 ):  # fmt: skip
     """(low, cut) made so much tighter that what they keep just reaches `need`: the key bit by bit, then the id among equal ones."""
     last = reach(
-        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut, low, NO_ID,
-        "least", TILE, LIST, PENALTIES,
+        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, low, NO_ID,
+        "least", TILE, PENALTIES,
     )  # fmt: skip
     largest = reach(
-        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut, low, NO_ID,
-        "largest", TILE, LIST, PENALTIES,
+        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, low, NO_ID,
+        "largest", TILE, PENALTIES,
     )  # fmt: skip
     last = tl.where(last > largest, low, last)  # there is no candidate: nothing becomes tighter
     bits = tl.sum(((tl.maximum(largest - last, 0) >> tl.arange(0, 32).to(tl.int64)) > 0).to(tl.int32), 0)
     for step in range(bits):
         raised = last + (tl.full([], 1, tl.int64) << (bits - 1 - step).to(tl.int64))
         reached = reach(
-            logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut, raised, NO_ID,
-            WHAT, TILE, LIST, PENALTIES,
+            logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, raised, NO_ID,
+            WHAT, TILE, PENALTIES,
         )  # fmt: skip
         last = tl.where(reached >= need, raised, last)
     above = reach(
-        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut, last + 1, NO_ID,
-        WHAT, TILE, LIST, PENALTIES,
+        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, last + 1, NO_ID,
+        WHAT, TILE, PENALTIES,
     )  # fmt: skip
     reached = reach(
-        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut, last, NO_ID,
-        WHAT, TILE, LIST, PENALTIES,
+        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, last, NO_ID,
+        WHAT, TILE, PENALTIES,
     )  # fmt: skip
     tied = reach(
-        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut, last, NO_ID,
-        "ties", TILE, LIST, PENALTIES,
+        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, last, NO_ID,
+        "ties", TILE, PENALTIES,
     )  # fmt: skip
     each = tl.maximum((reached - above) // tl.maximum(tied, 1), 1)  # equal logits weigh the same
     more = (need - above + each - 1) // each
@@ -98,8 +91,8 @@ def last_kept(
         for step in range(ID_BITS):
             raised_id = end + (1 << (ID_BITS - 1 - step))
             lower = reach(
-                logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut, last, raised_id,
-                "ties", TILE, LIST, PENALTIES,
+                logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, last, raised_id,
+                "ties", TILE, PENALTIES,
             )  # fmt: skip
             end = tl.where(lower < more, raised_id, end)
     tighter = tl.where(last > low, end, tl.where(last == low, tl.minimum(cut, end), cut))
@@ -132,11 +125,12 @@ def last_of(key, ids, amount, kept, low, cut, need, ID_BITS: tl.constexpr):
 
 
 @triton.jit
-def threshold_of_few(
-    logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, mode, listed, low, cut,
+def threshold_of_listed(
+    logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, list_ptr, row, rows, vocab, listed, need, low, cut,
     TILE: tl.constexpr, LIST: tl.constexpr, ID_BITS: tl.constexpr, PENALTIES: tl.constexpr,
 ):  # fmt: skip
     """(low, cut) of a row whose candidates are at most TILE: each is read once."""
+    mode = tl.load(asked_ptr + _MODE * rows + row)
     n = tl.arange(0, TILE)
     here = n < listed
     ids = tl.load(list_ptr + row * LIST + n, here, 0)
@@ -144,52 +138,69 @@ def threshold_of_few(
     below = halvings(x, tl.load(top_ptr + row), tl.load(scales_ptr + _SCALE * rows + row))
     weight = tl.where(here, weight_of(below, tl.load(asked_ptr + _LEAST * rows + row)), 0)
     key = key_of(x).to(tl.int64)
-    need = tl.load(found_ptr + _LIMIT * rows + row) - tl.load(found_ptr + _BASE * rows + row)
     if (mode & _BY_K) > 0:
-        low, cut = last_of(key, ids, here.to(tl.int64), here, low, cut, tl.load(asked_ptr + _TOP_K * rows + row), ID_BITS)
+        low, cut = last_of(key, ids, here.to(tl.int64), here, low, cut, need, ID_BITS)
         total = tl.sum(tl.where((key > low) | ((key == low) & (ids <= cut)), weight, 0), 0)
-        need = share_of(total, tl.load(shares_ptr + _TOP_P * rows + row))
+        need = share_of(total, tl.load(shares_ptr + row))
     if (mode & _BY_P) > 0:
         low, cut = last_of(key, ids, weight, here, low, cut, need, ID_BITS)
     return low, cut
 
 
 @triton.jit
+def threshold_of_many(
+    logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, need, low, cut,
+    TILE: tl.constexpr, ID_BITS: tl.constexpr, PENALTIES: tl.constexpr,
+):  # fmt: skip
+    """The same where the list is too short for the candidates: they are found in the vocabulary, TILE ids at a time."""
+    mode = tl.load(asked_ptr + _MODE * rows + row)
+    if (mode & _BY_K) > 0:
+        low, cut = last_kept(
+            logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, need,
+            "count", TILE, ID_BITS, PENALTIES,
+        )  # fmt: skip
+    if (mode & _BY_P) > 0:
+        if (mode & _BY_K) > 0:
+            total = reach(
+                logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, low, NO_ID,
+                "weight", TILE, PENALTIES,
+            )  # fmt: skip
+            need = share_of(total, tl.load(shares_ptr + row))
+        low, cut = last_kept(
+            logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, need,
+            "weight", TILE, ID_BITS, PENALTIES,
+        )  # fmt: skip
+    return low, cut
+
+
+@triton.jit
 def find_threshold(
-    logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, rows, vocab,
+    logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, sums_ptr, list_ptr, rows, vocab,
     TILE: tl.constexpr, LIST: tl.constexpr, ID_BITS: tl.constexpr, PENALTIES: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
-    """THRESHOLD and CUT: the last id that top-k keeps, then that top-p keeps of these."""
+    """THRESHOLD and CUT: the last id that top-k keeps, then that top-p keeps of these. TILE is at most LIST; few candidates are searched in TILE."""
     after_previous(CHAINED)
     let_next(CHAINED)
     row = tl.program_id(0).to(tl.int64)
     mode = tl.load(asked_ptr + _MODE * rows + row)
-    low, cut = tl.zeros([], tl.int64) + LEAST_KEY, tl.zeros([], tl.int32) + NO_ID
-    listed = tl.load(found_ptr + _COUNT * rows + row)
-    draws = tl.load(found_ptr + _DRAWS * rows + row) > 0
-    if draws & (listed <= TILE) & (listed <= LIST):
-        low, cut = threshold_of_few(
-            logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, mode, listed, low, cut,
-            TILE, LIST, ID_BITS, PENALTIES,
-        )  # fmt: skip
-    elif draws:
-        if (mode & _BY_K) > 0:
-            low, cut = last_kept(
-                logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut,
-                tl.load(asked_ptr + _TOP_K * rows + row), "count", TILE, LIST, ID_BITS, PENALTIES,
+    if (tl.load(found_ptr + _DRAWS * rows + row) > 0) & ((mode & (_BY_K | _BY_P)) > 0):
+        low, cut = tl.zeros([], tl.int64) + LEAST_KEY, tl.zeros([], tl.int32) + NO_ID
+        lowest, end_key, need = interval(asked_ptr, shares_ptr, found_ptr, top_ptr, sums_ptr, row, rows)
+        listed = tl.load(found_ptr + _COUNT * rows + row)
+        if listed <= TILE:
+            low, cut = threshold_of_listed(
+                logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, list_ptr, row, rows, vocab, listed, need, low, cut,
+                TILE, LIST, ID_BITS, PENALTIES,
             )  # fmt: skip
-        if (mode & _BY_P) > 0:
-            need = tl.load(found_ptr + _LIMIT * rows + row) - tl.load(found_ptr + _BASE * rows + row)
-            if (mode & _BY_K) > 0:
-                total = reach(
-                    logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut, low, NO_ID,
-                    "weight", TILE, LIST, PENALTIES,
-                )  # fmt: skip
-                need = share_of(total, tl.load(shares_ptr + _TOP_P * rows + row))
-            low, cut = last_kept(
-                logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, list_ptr, row, rows, vocab, low, cut, need,
-                "weight", TILE, LIST, ID_BITS, PENALTIES,
+        elif listed <= LIST:
+            low, cut = threshold_of_listed(
+                logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, list_ptr, row, rows, vocab, listed, need, low, cut,
+                LIST, LIST, ID_BITS, PENALTIES,
             )  # fmt: skip
-    if draws:
+        else:
+            low, cut = threshold_of_many(
+                logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, need, low, cut,
+                LIST, ID_BITS, PENALTIES,
+            )  # fmt: skip
         tl.store(found_ptr + _THRESHOLD * rows + row, low)
         tl.store(found_ptr + _CUT * rows + row, cut.to(tl.int64))
