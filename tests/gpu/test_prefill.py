@@ -41,11 +41,11 @@ def plain(q, keys, values, scale):
     return torch.einsum("ihgt,htd->ihgd", probs, values[0].double()), probs, scores.logsumexp(-1).permute(1, 2, 0).flatten(0, 1)
 
 
-def attention_of(heads, group, channels, dtype):
+def attention_of(heads, group, channels, dtype, shorter=()):
     from sparsec_runtime.gpu.prefill import ChunkAttention
 
     device = torch.device("cuda")
-    cuts = None if reasons_against_cudnn(channels, dtype, device) else Cuts(CHUNK, 16384)
+    cuts = None if reasons_against_cudnn(channels, dtype, device) else Cuts(CHUNK, 16384, shorter)
     return ChunkAttention(heads * group, heads, channels, dtype, device, cuts)
 
 
@@ -78,7 +78,8 @@ def test_sixteen_bit_models_of_usual_heads_are_served_by_cudnn():
     assert reasons_against_cudnn(80, torch.float16, device) == ()
 
 
-def test_no_prompt_builds_a_plan_after_warm_up(monkeypatch):
+@pytest.mark.parametrize("shorter", [(), (256,)])
+def test_no_prompt_builds_a_plan_after_warm_up(monkeypatch, shorter):
     from sparsec_runtime.gpu import prefill
 
     asked, real = [], prefill.through_cudnn
@@ -88,15 +89,15 @@ def test_no_prompt_builds_a_plan_after_warm_up(monkeypatch):
         return real(q, k, v, scale, causal)
 
     monkeypatch.setattr(prefill, "through_cudnn", counted)
-    made = attention_of(2, 4, 64, torch.bfloat16)
+    made = attention_of(2, 4, 64, torch.bfloat16, shorter)
     made.warm_up()
     built, before = set(asked), len(asked)
-    assert len(built) == len(made.cuts.squares) + len(made.cuts.prefixes) <= 2 + 6
+    assert len(built) == len(made.cuts.squares) + len(made.cuts.prefixes) * (1 + len(shorter)) <= 2 + 6 * 2
     lengths = random.Random(7)
     for _ in range(50):
         length = lengths.randint(1, 6000)
-        for start in range(0, length, CHUNK):
-            end = min(length, start + CHUNK)
+        starts = [start for start in range(0, length, min((CHUNK, *shorter))) if not shorter or start % CHUNK == 0 or start > 3000]
+        for start, end in zip(starts, [*starts[1:], length]):
             made(*chunk(end - start, end, 2, 4, 64, torch.bfloat16), 0.125)
     assert len(asked) - before > 300 and set(asked) == built
 
@@ -129,3 +130,24 @@ def test_a_long_prompt_in_sixteen_bit_gives_the_logits_of_the_masked_path():
         add(made, prompt(min(1500, model.shape.max_positions - 8), seed=3), 1)
         drain(made)
     assert error(kept[0], kept[1].double()) < 2e-2
+
+
+def test_rows_that_decode_get_a_token_in_every_step_that_reads_a_chunk(monkeypatch):
+    """As on a CPU (tests/runtime/test_prompt_chunks.py), with ids that graphs choose."""
+    from sparsec_runtime import chunks
+
+    monkeypatch.setattr(chunks, "LEAST_CHUNK", 16)
+    model = on_cuda(tiny_model())
+    kind = load_manager(Compilation.load("dense", model=from_shape(model.shape)))
+    made = Engine(kind, model, EngineOptions(chunk=64, token_budget=64, memory_tokens=4096, chunk_tflop=1e-9, capture_at_start=False))
+    made.request_params = {}
+    rows = {add(made, prompt(5, seed=n), 200) for n in range(3)}
+    for _ in range(6):
+        made.step()
+    long = add(made, prompt(300, seed=9), 2)
+    steps, done = 0, False
+    while not done:
+        outputs, steps = made.step(), steps + 1
+        done = any(output.request_id == long for output in outputs)
+        assert made._pending is None and rows <= {output.request_id for output in outputs if output.token_ids}
+    assert steps == -(-300 // 16), "chunks are as short as they become, and a step has one"
