@@ -12,7 +12,8 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "runtime")]
 
 import triton  # noqa: E402
-from sparsec_runtime.gpu.kernels import block, draw, encode, evict, prefill, project, rank, turn  # noqa: E402
+from sparsec_runtime.gpu.compact import NARROW, WIDE  # noqa: E402
+from sparsec_runtime.gpu.kernels import block, compact, draw, encode, evict, prefill, project, rank, turn  # noqa: E402
 from sparsec_runtime.gpu.ranking import warps_of  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
@@ -116,7 +117,8 @@ def main() -> None:
     report(encode.shift_rows, {"H": 8, "D": 128, "DP": 128, "PAGE": 16, "TILE": 64}, 4)
     report(turn.turn_rows, {"H": 8, "D": 128, "HALF": 64, "PAGE": 16, "TILE": 64}, 4)
     report(block.begin_step, {"BLOCK": 1024, "HALF": 64, "RANKS": True}, 4)
-    report(evict.move_rows, {"H": 8, "PAGE": 16, "WIDTH": 128, "PADDED": 128, "TILE": 64}, 4)
+    for width, (tile, warps) in ((128, WIDE), (1, NARROW)):
+        report(compact.move_rows, {"H": 8, "PAGE": 16, "WIDTH": width, "PADDED": width, "TILE": tile}, warps, f"{width} wide, tiles of {tile}")
     report(project.project, {"DEPTH": 4096, "BM": 16, "BN": 64, "BK": 128, "SPLITS": 4, "BIAS": False, "STAGES": 3}, 4)
     report(project.project_gated, {"DEPTH": 4096, "BM": 16, "BN": 32, "BK": 128, "STAGES": 3}, 4)
     report(block.add_rms_norm, {"SPLITS": 4, "BLOCK": 4096}, 8)

@@ -7,7 +7,7 @@ how:
 - ratio: microseconds a layer of `kernels` over those of the `beside` workload's kernels; at most `target`
 - step: milliseconds a step beyond those of the `beside` workload, as microseconds a layer; at most `target`
 - idle: milliseconds a step in which no kernel or copy of it runs; at most `target`
-- move: milliseconds of an eviction of one row in all layers, without its launch's graph; at most `target`
+- move: milliseconds of the move of all that belongs to the `kept` rows of one request, in all layers, to the front of their pages; at most `target`
 - rank: microseconds of an exact ranking, `lines` of `entries`, `best` of them; at most `target`
 - column: time of the mass that all queries of a chunk give its rows, over the chunk's attention; at most `target`
 - window: the same of the probs of its newest queries

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import torch
-from sparsec_runtime.gpu.evict import evict_rows
+from sparsec_runtime.gpu.compact import move_to_front, row_arrays
 from sparsec_runtime.gpu.ranking import rank_best
 from sparsec_runtime.models.loading import LoadedModel
 
@@ -81,14 +81,15 @@ class GateBench:
         return self._beside(gate).loss
 
     def _move(self, gate: Gate) -> float:
+        """Of rows that stay chosen at random: that the rule ranks them first is what `rank` measures."""
         bench = DecodeBench(_short(gate.of.work), self.model)
         with bench.resident() as handles:
             bench.steps(handles, 2)
-            sequences = [bench.manager.sequence(handle) for handle in handles]
-            storage, keep = bench.manager.storage, bench.manager.DECODE.keep
-            assert keep is not None, "no kernel evicts for this method"
-            buffers = bench.graphs.buffers_of(len(handles))
-            return seconds(lambda: evict_rows(storage, keep, buffers, sequences, [gate.sizes["kept"]])) * 1e3
+            storage, table = bench.manager.storage, bench.graphs.buffers_of(len(handles)).table
+            shape, held, kept = (storage.layers, len(handles) * storage.heads), gate.of.work.context, gate.sizes["kept"]
+            source = torch.rand((*shape, held), device=storage.device).topk(kept).indices.sort(-1).values.to(torch.int32)
+            count = torch.full((len(handles),), kept, dtype=torch.int32, device=storage.device)
+            return seconds(lambda: move_to_front(row_arrays(storage), storage.heads, table, source, count)) * 1e3
 
     def _rank(self, gate: Gate) -> float:
         lines, entries, best = (gate.sizes[name] for name in ("lines", "entries", "best"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from sparsec.bench.ceiling import launch_copy, launch_sums
-from sparsec.bench.gates import gates_of, markdown, shipped_gates, spread_evenly
+from sparsec.bench.gates import Gate, Measurement, gates_of, markdown, shipped_gates, spread_evenly
 from sparsec.cli import main
 from sparsec.dsl.source import load_source
 
@@ -75,23 +75,26 @@ def test_idle_time_between_steps_leaves_out_copies():
     assert idle_between(busy[:3], "begin_step") == 0.0
 
 
-def test_the_gate_of_moves_evicts_a_resident_in_place():
-    """The pieces of a step that the gate times, on a tiny model."""
-    from sparsec.bench.decode import DecodeBench
+def test_the_gate_of_moves_moves_what_belongs_to_the_rows_of_a_resident(monkeypatch):
+    """The same code as on a device, on a tiny model, but for the clock."""
+    from sparsec.bench import kernels
     from sparsec.bench.workload import Workload
-    from sparsec_runtime.gpu.evict import evict_rows
+    from sparsec_runtime.gpu.compact import move_to_front
     from sparsec_runtime.models.loading import load_model
 
+    changed: list[bool] = []
+
+    def moved(arrays, *args):
+        before = [array.data.clone() for array in arrays]
+        move_to_front(arrays, *args)
+        changed.extend(not torch.equal(array.data, old) for array, old in zip(arrays, before))
+
+    monkeypatch.setattr(kernels, "move_to_front", moved)
+    monkeypatch.setattr(kernels, "seconds", lambda run: run() or 0.0)
     work = Workload("h2o", {"budget": "1000", "recent": "8"}, context=60, batch=1, warm_up=1, steps=4)
-    bench = DecodeBench(work, load_model("tiny-llama", load_format="dummy", dtype="float32"))
-    storage, keep = bench.manager.storage, bench.manager.DECODE.keep
-    with bench.resident() as handles:
-        bench.steps(handles, 2)
-        sequence = bench.manager.sequence(handles[0])
-        state = storage.token_states[keep.state][1]
-        before = state.data.clone()
-        evict_rows(storage, keep, bench.graphs.buffers_of(1), [sequence], [16])
-        assert not torch.equal(state.data, before)
+    gate = Gate("moves", "move", 1.0, Measurement(work), sizes={"kept": 16})
+    kernels.GateBench(load_model("tiny-llama", load_format="dummy", dtype="float32"))._move(gate)
+    assert changed == [True] * 4, "K, V, positions and the state"
 
 
 def test_the_gates_of_waiting_run_an_engine_with_requests_that_decode_beside_a_prompt():

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from ..decode_plan import Keep
-from ..layout import PARTS
 from ..sequence import Sequence
 from ..storage import Storage
 from .blocks import pow2
 from .buffers import DecodeBuffers
-from .kernels.evict import move_rows, rows_at_the_ends, rows_that_stay
+from .compact import move_to_front, row_arrays
+from .kernels.evict import rows_at_the_ends, rows_that_stay
 from .kernels.turn import turn_rows
 from .ranking import part_of, rank_best, rank_pairs, room_for_pairs, warps_of
 from .transfer import sent
@@ -31,7 +31,6 @@ def evict_rows(storage: Storage, keep: Keep, buffers: DecodeBuffers, sequences: 
     held_at, kept_at, first, newest = sent(np.array(numbers, dtype=np.int32), table.device)
     places = len(sequences) * storage.heads
     source = torch.empty((storage.layers, places, max(kept)), dtype=torch.int32, device=table.device)
-    grid = (places, storage.layers)
     if keep.asked is not None:
         _rank_by_newest(buffers.asked[:, : len(sequences)], (held_at, kept_at, first, newest), source)
     elif keep.state is None:
@@ -40,13 +39,7 @@ def evict_rows(storage: Storage, keep: Keep, buffers: DecodeBuffers, sequences: 
         )
     else:
         _rank_rows(storage, storage.token_states[keep.state][1].data, table, (held_at, kept_at, first, newest), max(held), source)
-    for data in _moving(storage):
-        width = data[0, 0, 0].numel()
-        move_rows[grid](
-            data, table, source, kept_at, data.stride(0), table.stride(0), source.stride(0), source.stride(1),
-            H=storage.heads, PAGE=storage.page_size, WIDTH=width, PADDED=pow2(width), TILE=64 if table.is_cuda else 16,
-            num_warps=4,
-        )  # fmt: skip
+    move_to_front(row_arrays(storage), storage.heads, table, source, kept_at)
 
 
 def _rank_rows(storage: Storage, state: Tensor, table: Tensor, counts: tuple[Tensor, ...], held: int, source: Tensor) -> None:
@@ -71,14 +64,6 @@ def _rank_by_newest(asked: Tensor, counts: tuple[Tensor, ...], source: Tensor) -
     best = torch.empty((layers * rows, 1, source.shape[2]), dtype=torch.int32, device=source.device)
     rank_best(asked.reshape(layers * rows, 1, tokens), held, kept, best, ends=(first, newest))
     source.copy_(best.view(layers, rows, 1, -1).expand(-1, -1, source.shape[1] // rows, -1).flatten(1, 2))
-
-
-def _moving(storage: Storage) -> list[Tensor]:
-    """Everything that belongs to a row: [layer, unit, slot, ...]."""
-    arrays = [storage.stores[storage.newest_zone, part].rows for part in PARTS]
-    arrays += [] if storage.positions is None else [storage.positions]
-    arrays += [array for _, array in storage.token_states.values()]
-    return [array.data for array in arrays]
 
 
 def turn_prompt(storage: Storage, table: Tensor, held: int) -> None:

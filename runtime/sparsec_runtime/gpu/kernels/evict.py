@@ -1,4 +1,4 @@
-"""Bulk eviction between two steps, every layer, row and head at once: which rows stay, and their move to the front of their pages, in place."""
+"""Bulk eviction between two steps, every layer, row and head at once: which rows stay (compact.py moves them)."""
 
 import triton
 import triton.language as tl
@@ -42,32 +42,3 @@ def rows_at_the_ends(held_ptr, kept_ptr, first_ptr, source_ptr, source_layer, so
     gone = tl.load(held_ptr + row) - kept
     of = tl.where(n < tl.load(first_ptr + row), n, n + gone)
     tl.store(source_ptr + layer * source_layer + place * source_place + n, of, n < kept)
-
-
-@triton.jit
-def move_rows(
-    data_ptr, table_ptr, source_ptr, kept_ptr, data_layer, table_row, source_layer, source_place,
-    H: tl.constexpr, PAGE: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
-    """Row n of a place becomes what row source[n] was; data [layer, unit, PAGE, WIDTH].
-
-    Sources ascend, so none lies below its target. All loads of a tile are done before its stores, and later tiles read what none has written.
-    """
-    place, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    row, h = place // H, place % H
-    t, c = tl.arange(0, TILE), tl.arange(0, PADDED)
-    table_ptr += row * table_row
-    source_ptr += layer * source_layer + place * source_place
-    data_ptr += layer * data_layer
-    kept = tl.load(kept_ptr + row)
-    for start in range(0, kept, TILE):
-        to = start + t
-        here = to < kept
-        of = tl.load(source_ptr + to, here, 0)
-        if tl.max(tl.where(here, of - to, 0), 0) > 0:
-            read = unit_of(tl.load(table_ptr + of // PAGE, here, 0), h, H) * PAGE + of % PAGE
-            write = unit_of(tl.load(table_ptr + to // PAGE, here, 0), h, H) * PAGE + to % PAGE
-            inside = here[:, None] & (c < WIDTH)[None, :]
-            moved = tl.load(data_ptr + read[:, None] * WIDTH + c[None, :], inside, 0)
-            tl.debug_barrier()
-            tl.store(data_ptr + write[:, None] * WIDTH + c[None, :], moved, inside)
