@@ -1,4 +1,4 @@
-"""Microseconds of choosing a batch's ids inside a graph, by how the rows sample: the gate "sampling inside the graph" of 64 rows and 151,936 ids.
+"""Microseconds of choosing a batch's ids inside a graph, by how the rows sample: the gates "sampling inside the graph", and other kinds beside them.
 
 `--out FILE` appends a JSON row for each kind. `--compile` needs no GPU: registers and shared memory of the kernels on an H200.
 """
@@ -14,47 +14,28 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import torch
 import triton
-from kernels import timed
-from sparsec_runtime.gpu.kernels import block, narrow, sample, threshold
-from sparsec_runtime.gpu.row_sampling import RowSampling, draws_of
-from sparsec_runtime.gpu.sampling import SampleBuffers, SampleSizes
-from sparsec_runtime.sampler import SamplingParams
+from sparsec_runtime.gpu.kernels import narrow, sample, threshold
+from sparsec_runtime.gpu.sampling import SampleSizes
 
-# name: parameters, and the gate in microseconds
-KINDS: dict[str, tuple[dict[str, float], float | None]] = {
-    "greedy": ({}, 40),
-    "top-k 50, top-p 0.9": ({"temperature": 1.0, "top_k": 50, "top_p": 0.9}, 150),
-    "top-p 0.9": ({"temperature": 1.0, "top_p": 0.9}, None),
-    "temperature": ({"temperature": 1.0}, None),
-    "min-p 0.05": ({"temperature": 1.0, "min_p": 0.05}, None),
-    "top-k 1,000": ({"temperature": 1.0, "top_k": 1000}, None),
-    "top-k 50, top-p 0.9, repetition 1.1": ({"temperature": 1.0, "top_k": 50, "top_p": 0.9, "repetition_penalty": 1.1}, None),
+from sparsec.bench.draws import SPREAD, draw_seconds, random_logits
+from sparsec.bench.gates import shipped_gates
+
+KINDS: dict[str, dict[str, float]] = {
+    "greedy": {},
+    "top-k 50, top-p 0.9": {"temperature": 1.0, "top_k": 50, "top_p": 0.9},
+    "top-p 0.9": {"temperature": 1.0, "top_p": 0.9},
+    "top-p 0.99, temperature 30": {"temperature": 30.0, "top_p": 0.99},
+    "temperature": {"temperature": 1.0},
+    "min-p 0.05": {"temperature": 1.0, "min_p": 0.05},
+    "top-k 1,000": {"temperature": 1.0, "top_k": 1000},
+    "top-k 5,000": {"temperature": 1.0, "top_k": 5000},
+    "top-k 5,000, top-p 0.9": {"temperature": 1.0, "top_k": 5000, "top_p": 0.9},
+    "top-k 50, top-p 0.9, repetition 1.1": {"temperature": 1.0, "top_k": 50, "top_p": 0.9, "repetition_penalty": 1.1},
 }
 POINTERS = {
     "logits": "*bf16", "scales": "*fp32", "prompt": "*i8", "count": "*i32", "best": "*fp32", "best_id": "*i32", "asked": "*i64", "shares": "*fp64",
     "found": "*i64", "top": "*fp32", "sums": "*i64", "list": "*i32", "parts": "*i64", "ids": "*i64",
 }  # fmt: skip
-
-
-def greedy(logits: torch.Tensor, ids: torch.Tensor):
-    """The two kernels of a step whose rows are all greedy (gpu/forward.py)."""
-    rows, vocab = logits.shape
-    parts = triton.cdiv(vocab, 2048)
-    best, best_id = (torch.empty((rows, parts), dtype=dtype, device="cuda") for dtype in (torch.float32, torch.int32))
-
-    def run() -> None:
-        block.best_of_part[(rows, parts)](logits, best, best_id, vocab, parts, BLOCK=2048)
-        block.best_of_row[(rows,)](best, best_id, ids, parts, BLOCK=triton.next_power_of_2(parts))
-
-    return run
-
-
-def drawn(logits: torch.Tensor, ids: torch.Tensor, params: dict[str, float]):
-    rows, vocab = logits.shape
-    asked = [RowSampling(SamplingParams(seed=n, **params), range(n, n + 2000), range(100)) for n in range(rows)]
-    buffers = SampleBuffers(rows, vocab, logits.device)
-    buffers.set(asked)
-    return lambda: buffers.launch(logits, ids, draws_of(asked) == "penalised", {})
 
 
 def compiled() -> None:
@@ -88,18 +69,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--vocab", type=int, default=151936)
-    parser.add_argument("--spread", type=float, default=2.0, help="standard deviation of the random logits")
+    parser.add_argument("--spread", type=float, default=SPREAD, help="standard deviation of the random logits")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     if args.compile:
         compiled()
         return
-    torch.manual_seed(0)
-    logits = (torch.randn(args.rows, args.vocab, device="cuda") * args.spread).bfloat16()
-    ids = torch.zeros(args.rows, dtype=torch.int64, device="cuda")
-    for name, (params, gate) in KINDS.items():
-        us = timed(drawn(logits, ids, params) if params else greedy(logits, ids), 50) * 1e3
+    gates = [gate for gate in shipped_gates() if gate.how == "sample" and gate.sizes == {"rows": args.rows, "vocab": args.vocab}]
+    logits = random_logits(args.rows, args.vocab, torch.device("cuda"), args.spread)
+    for name, params in KINDS.items():
+        us = draw_seconds(logits, params) * 1e6
+        gate = next((gate.target for gate in gates if gate.sampling == params), None)
         row = {"sampling": name, "rows": args.rows, "vocab": args.vocab, "spread": args.spread, "us": round(us, 1), "gate_us": gate}
         row |= {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
         print(f"{name:36} {us:8.1f} us" + ("" if gate is None else f"  (gate {gate:.0f})"), flush=True)

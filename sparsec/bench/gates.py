@@ -9,6 +9,7 @@ how:
 - idle: milliseconds a step in which no kernel or copy of it runs; at most `target`
 - move: milliseconds of the move of all that belongs to the `kept` rows of one request, in all layers, to the front of their pages; at most `target`
 - rank: microseconds of an exact ranking, `lines` of `entries`, `best` of them; at most `target`
+- sample: microseconds of choosing ids in a graph, `rows` of `vocab` that all sample by `sampling`, greedily if it is empty; at most `target`
 - column: time of the mass that all queries of a chunk give its rows, over the chunk's attention; at most `target`
 - window: the same of the probs of its newest queries
 - projections: bytes of all weights over the time of the products, TB/s; at least `target`
@@ -29,7 +30,7 @@ from sparsec.bench.rows import Row
 from sparsec.bench.workload import Workload
 
 AT_LEAST = ("ceiling", "projections", "prefill")
-HOW = (*AT_LEAST, "layer", "excess", "ratio", "step", "idle", "move", "rank", "column", "window", "chunks", "gap", "loss")
+HOW = (*AT_LEAST, "layer", "excess", "ratio", "step", "idle", "move", "rank", "sample", "column", "window", "chunks", "gap", "loss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Gate:
     of: Measurement | None = None
     beside: Measurement | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    sampling: Mapping[str, float] = field(default_factory=dict)  # fields of SamplingParams
 
     def met(self, measured: float) -> bool:
         return measured >= self.target if self.how in AT_LEAST else measured <= self.target
@@ -89,9 +91,9 @@ def markdown(gates: Iterable[Gate], rows: Mapping[str, Row]) -> str:
 
 def _gate(table: dict[str, object]) -> Gate:
     assert table["how"] in HOW, f"gate '{table['name']}': no way to measure is called '{table['how']}'"
-    sizes = {name: int(table[name]) for name in ("lines", "entries", "best", "kept", "queries", "tokens", "window") if name in table}
+    sizes = {name: int(table[name]) for name in ("lines", "entries", "best", "kept", "queries", "tokens", "window", "rows", "vocab") if name in table}
     of, beside = (_measurement(table[name]) if name in table else None for name in ("of", "beside"))
-    return Gate(str(table["name"]), str(table["how"]), float(table["target"]), of, beside, sizes)
+    return Gate(str(table["name"]), str(table["how"]), float(table["target"]), of, beside, sizes, dict(table.get("sampling", {})))
 
 
 def _measurement(table: dict[str, object]) -> Measurement:

@@ -14,6 +14,7 @@ from sparsec_runtime.models.loading import LoadedModel
 from sparsec.bench.ceiling import ceiling, seconds
 from sparsec.bench.decode import DecodeBench, Profile
 from sparsec.bench.gap import GapBench, Interleaved
+from sparsec.bench.draws import draw_seconds, random_logits
 from sparsec.bench.gates import Gate, Measurement
 from sparsec.bench.prefill import measure_prefill
 from sparsec.bench.scoring import RandomChunk
@@ -103,6 +104,10 @@ class GateBench:
         with torch.cuda.graph(graph):
             rank_best(score, held, count, out)
         return seconds(graph.replay) * 1e6
+
+    def _sample(self, gate: Gate) -> float:
+        logits = random_logits(gate.sizes["rows"], gate.sizes["vocab"], self.model.device)
+        return draw_seconds(logits, gate.sampling) * 1e6
 
     def _column(self, gate: Gate) -> float:
         chunk = RandomChunk.of(self.model, gate.sizes["queries"], gate.sizes["tokens"])

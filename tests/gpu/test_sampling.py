@@ -19,6 +19,8 @@ KINDS = (
     {}, {"temperature": 0.8}, {"temperature": 1.0, "top_k": 50, "top_p": 0.9}, {"temperature": 0.6, "top_p": 0.95}, {"temperature": 1.0, "top_k": 1},
     {"temperature": 1.5, "top_p": 0.9, "min_p": 0.02}, {"temperature": 1.0, "top_k": 2000}, {"temperature": 1.0, "min_p": 0.1}, {"temperature": 30.0, "top_p": 0.99},
     {"repetition_penalty": 1.3, "temperature": 0.9, "top_k": 20, "top_p": 0.8}, {"frequency_penalty": 0.7, "presence_penalty": 0.2},
+    {"temperature": 1.0, "top_k": 5000}, {"temperature": 1.0, "top_k": 5000, "top_p": 0.9}, {"temperature": 1.0, "top_k": 40000, "top_p": 0.95},
+    {"temperature": 1.0, "top_p": 0.9},
 )  # fmt: skip
 
 

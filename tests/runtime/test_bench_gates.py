@@ -19,7 +19,16 @@ def test_every_gate_names_a_method_that_exists_and_kernels_where_it_needs_them()
                 load_source(one.work.method)
                 assert one.kernels or gate.how in ("step", "idle", "move", "prefill", "chunks", "gap", "loss"), gate.name
         assert (gate.beside is not None) == (gate.how in ("ratio", "step", "gap", "loss")), gate.name
-        assert bool(gate.sizes) == (gate.how in ("rank", "move", "column", "window")), gate.name
+        assert bool(gate.sizes) == (gate.how in ("rank", "sample", "move", "column", "window")), gate.name
+
+
+def test_gates_of_sampling_ask_for_what_the_sampler_knows():
+    from sparsec_runtime.sampler import SamplingParams
+
+    asked = {gate.target: SamplingParams(**gate.sampling) for gate in GATES.values() if gate.how == "sample"}
+    assert asked[40].plain
+    assert (asked[150].greedy, asked[150].top_k, asked[150].top_p) == (False, 50, 0.9)
+    assert all(gate.how == "sample" for gate in GATES.values() if gate.sampling)
 
 
 def test_rows_of_different_lengths_are_listed():

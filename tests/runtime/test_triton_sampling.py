@@ -15,6 +15,8 @@ from sparsec_runtime.gpu.kernels.sample import COUNT, CUT
 from sparsec_runtime.gpu.sampling import RowSampling, SampleBuffers, SampleSizes
 from sparsec_runtime.sampler import SamplingBatch, SamplingParams, _distribution, sample
 
+from sparsec.bench.draws import drawn, greedy
+
 SMALL = SampleSizes(part=64, group=8, listed=64, tile=16)  # more parts than one, more candidates than the list holds
 VOCAB = 150
 
@@ -173,6 +175,14 @@ def test_one_number_in_seven_is_drawn_where_seven_weigh_the_same():
         buffers.launch(torch.zeros(1, VOCAB), ids, penalties=False, chain={})
         drawn.append(int(ids))
     assert set(drawn) == set(range(7))
+
+
+def test_the_gates_of_sampling_time_what_chooses_the_ids_of_the_sampler():
+    logits, ids, params = random(3, 300).bfloat16(), torch.zeros(3, dtype=torch.int64), {"temperature": 1.0, "top_k": 20, "top_p": 0.9}
+    drawn(logits, ids, params)()
+    assert torch.equal(ids, sample(logits, [SamplingParams(seed=n, **params) for n in range(3)], steps=[100] * 3)[0])
+    greedy(logits, ids)()
+    assert torch.equal(ids, logits.float().argmax(-1))
 
 
 def test_seeds_of_all_64_bits_draw_as_the_sampler_does():
