@@ -22,19 +22,20 @@ from sparsec.dsl.source import shipped_methods  # noqa: E402
 from sparsec.pipeline import Compilation, load_manager  # noqa: E402
 
 HEADS = {"H": 8, "G": 4, "GP": 16, "D": 128, "DP": 128}
-MODEL = {**HEADS, "EP": 16, "HQ": 32, "PAGE": 16, "CHUNK": 1024, "TILE": 64, "STAGES": 2, "EXACT": False, "NORM": True,
+MODEL = {**HEADS, "EP": 16, "HP": 8, "QP": 32, "HQ": 32, "PAGE": 16, "CHUNK": 1024, "TILE": 64, "STAGES": 2, "EXACT": False, "NORM": True,
          "TAIL_PAGE": 16, "REST": 128, "RUNS": 16, "GROUP": 4}
 SETTINGS = {  # of generated kernels by name: constants that differ, and warps, as gpu/forward.py launches them
     "write_rows": ({}, 1), "attend_pages": ({"CHUNK": 512, "STAGES": 3}, 2), "attend_tokens": ({"CHUNK": 512, "STAGES": 3}, 2),
     "attend_rows_and_tell": ({}, 2),
+    "bound_pages": ({"CHUNK": 32, "TILE": 8, "STAGES": 3}, 4),
     "attend_zones": ({"PAGE": 32, "TILE": 16}, 2), "add_mass": ({"TILE": 512}, 4),
 }  # fmt: skip
 INTS = ("table", "v_table", "k_table", "k_tail_table", "v_tail_table", "from_table", "len", "v_len", "k_packed", "v_packed", "packed", "moved", "words",
-        "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "row_pos", "pos", "key", "entry", "listed")
+        "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "group", "row_pos", "pos", "key", "entry", "listed")
 WORDS = {"attend_zones": ("k", "v")}  # codes, where other kernels have rows
 FLOATS = ("part", "lse", "logits", "cos", "sin", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq", "score", "top", "total",
           "mass", "a_lse", "b_lse", "lse2")  # fmt: skip
-DISTANCES = ("pairs", "k_head", "v_head", "a_query", "a_head", "b_query", "b_head")
+DISTANCES = ("pairs", "score_line", "best_line", "k_head", "v_head", "a_query", "a_head", "b_query", "b_head")
 PROMPT_TILES = ((128, 64, 3, 8), (128, 64, 4, 8), (128, 128, 2, 8))  # queries, rows, stages, warps
 MASS_TILES = ((256, 64, 2, 8), (256, 64, 3, 8), (256, 128, 2, 8), (128, 64, 3, 4), (128, 128, 2, 4), (128, 128, 2, 8))  # rows, pairs, stages, warps
 
@@ -101,6 +102,7 @@ def main() -> None:
     ranked = {"H": 8, "UNIT": 16, "ENDS": False}
     for size in (1024, 2048, 8192, 16384):
         report(rank.rank_line, {**ranked, "BLOCK": size}, warps_of(size), f"{size} entries")
+    report(rank.rank_groups, {"H": 8, "UNIT": 16, "GROUP": 8, "GROUPS": 2048, "MOST": 256}, warps_of(2048), "2048 groups, 256 looked at")
     report(rank.rank_parts, {**ranked, "BLOCK": 1024, "PADDED": 256}, warps_of(1024), "128 of parts of 1024")
     report(rank.rank_parts, {**ranked, "BLOCK": 16384, "PADDED": 4096}, warps_of(16384), "4096 of parts of 16384")
     for size, whole in ((2048, True), (16384, True), (16384, False)):

@@ -8,12 +8,17 @@ import itertools
 from kernels import PAGE, D, G, H, timed
 
 import torch  # isort: skip
-from sparsec_runtime.gpu.ranking import part_of, rank_best  # isort: skip
+from sparsec_runtime.gpu.blocks import aligned  # isort: skip
+from sparsec_runtime.gpu.ranking import part_of, rank_best, rank_grouped  # isort: skip
 from sparsec_runtime.gpu.tokens import list_tokens, place_tokens  # isort: skip
 from sparsec_runtime.gpu.tuning import tuning_of  # isort: skip
 from sparsec.pipeline import Compilation, load_manager  # isort: skip
 
 PARTS = (1024, 2048, 4096, 8192, 16384)
+BOUNDS = (  # pages of a step and of an item, for all heads; warps, stages, programs of a multiprocessor
+    (8, 32, 4, 3, 2), (8, 16, 4, 3, 2), (8, 64, 4, 3, 2), (8, 8, 4, 1, 4), (8, 16, 4, 1, 4), (8, 16, 4, 2, 2), (8, 32, 4, 2, 2), (16, 32, 8, 3, 1),
+    (16, 16, 8, 1, 3), (16, 16, 4, 1, 3), (4, 8, 4, 3, 6), (4, 16, 4, 3, 6), (4, 4, 4, 1, 8), (4, 8, 2, 1, 8), (4, 4, 2, 1, 12), (8, 8, 8, 1, 4),
+)  # fmt: skip
 
 
 def ints(rows: int, value: int) -> torch.Tensor:
@@ -34,29 +39,51 @@ def ranking(rows: int, entries: int, best: int, gate: str) -> None:
 
 
 def pages(rows: int, count: int, gate: str) -> None:
-    """Bounds of all pages and the ranking of each (row, head), layers enough for 1 GB of bounds."""
+    """Bounds of all pages by their sizes, and the ranking of each (row, head) by way and warps, each alone and cold: layers enough for 1 GB of bounds."""
     kernels = load_manager(Compilation.load("quest")).decode_kernels()
     layers = max(2, int(1e9 // (rows * count * H * D * 4)))
     low = torch.randn(layers, (rows * count + 1) * H, D, device="cuda", dtype=torch.bfloat16)
     high = low + torch.rand_like(low)
     q = torch.randn(rows, H * G, D, device="cuda", dtype=torch.bfloat16)
     table = (torch.randperm(rows * count, device="cuda") + 1).int().view(rows, -1)
-    held, best, first, newest = ints(rows, count * PAGE), ints(rows, 128), ints(rows, 0), ints(rows, 1)
-    worth = torch.empty(rows, H, count, device="cuda")
-    chosen = torch.empty(rows, H, 132, device="cuda", dtype=torch.int32)
-    multiprocessors = tuning_of(q.device).multiprocessors
-    for tile, warps, programs, part in itertools.product((32, 64, 128), (4, 8), (2, 4, 8), (None, 1024, 2048)):
+    held, first, newest = ints(rows, count * PAGE), ints(rows, 0), ints(rows, 1)
+    capacity = aligned(count + 20)  # as of a request that has tokens to come
+    worth, multiprocessors = torch.empty(layers, rows, H, capacity, device="cuda"), tuning_of(q.device).multiprocessors
+    found = {}
+    for tile, chunk, warps, stages, programs in BOUNDS:
+        best = torch.empty(layers, rows, H, aligned(-(-capacity // tile)), device="cuda")
 
-        def run(tile=tile, warps=warps, programs=programs, part=part) -> None:
+        def run(tile=tile, chunk=chunk, warps=warps, stages=stages, programs=programs, best=best) -> None:
             for layer in range(layers):
-                kernels.bound_pages[(min(rows * H * -(-count // tile), programs * multiprocessors),)](
-                    q, low[layer], high[layer], table, held, first, newest, worth, worth_row=count, table_row=table.stride(0), ROWS=rows,
-                    EP=16, H=H, G=G, GP=16, D=D, DP=D, PAGE=PAGE, TILE=tile, EXACT=False, num_warps=warps,
+                kernels.bound_pages[(min(rows * -(-capacity // chunk), programs * multiprocessors),)](
+                    q, low[layer], high[layer], table, held, first, newest, worth[layer], best[layer], worth_row=capacity, best_row=best.shape[3],
+                    table_row=table.stride(0), entries=rows, EP=16, H=H, HP=H, G=G, QP=H * G, D=D, DP=D, PAGE=PAGE, TILE=tile, CHUNK=chunk,
+                    STAGES=stages, EXACT=False, num_warps=warps,
                 )  # fmt: skip
-                rank_best(worth, held, best, chosen, unit=PAGE, part=part)
 
-        us = timed(run) / layers * 1e3
-        print(f"pages {rows} x {count}, tile {tile} warps {warps} programs {programs} parts {part}: {us:.1f} us; gate {gate}", flush=True)
+        found[f"bounds: tile {tile} chunk {chunk} warps {warps} stages {stages} programs {programs}"] = us = timed(run, 7) / layers * 1e3
+        print(f"pages {rows} x {count}, bounds, tile {tile} chunk {chunk} warps {warps} stages {stages} programs {programs}: {us:.2f} us", flush=True)
+    chosen, number, ways = torch.empty(rows, H, 129, device="cuda", dtype=torch.int32), ints(rows, 128), {}
+    for group in (8, 16):
+        best = worth[..., : count // group * group].unflatten(3, (-1, group)).amax(4)
+        best = torch.cat((best, torch.empty(*best.shape[:3], aligned(best.shape[3]) - best.shape[3], device="cuda")), 3)
+        for warps in (4, 8, 16):
+            ways[f"groups of {group}, {warps} warps"] = lambda n, best=best, group=group, warps=warps: rank_grouped(
+                worth[n], best[n], held, number, chosen, unit=PAGE, group=group, grouped=True, warps=warps
+            )
+    for part in (512, 1024, 2048, 4096, 16384):
+        if part < 4 * capacity:
+            ways[f"parts of {part}"] = lambda n, part=part: rank_best(worth[n], held, number, chosen, unit=PAGE, part=part)
+    lists = {}
+    for name, way in ways.items():
+        way(0)
+        lists[name] = chosen[..., :128].clone()
+        us = timed(lambda way=way: [way(n) for n in range(layers)], 7) / layers * 1e3
+        same = all(torch.equal(lists[name], other) for other in lists.values())
+        print(f"pages {rows} x {count}, ranking, {name}: {us:.2f} us{'' if same else ', WRONG'}", flush=True)
+        found[f"ranking: {name}"] = us
+    least = [min((us, name) for name, us in found.items() if name.startswith(kind)) for kind in ("bounds", "ranking")]
+    print(f"pages {rows} x {count}, best: {sum(us for us, _ in least):.2f} us, gate {gate}: {least[0][1]}; {least[1][1]}", flush=True)
 
 
 def tokens(rows: int, held: int, budget: int) -> None:

@@ -55,6 +55,21 @@ def test_parts_of_any_size_give_the_same_lists(part):
     assert torch.equal(ranked(score, held, count, (nothing, nothing), part=part), best_of(score, held, count, nothing, nothing))
 
 
+@pytest.mark.parametrize("kind", ["distinct", "ties", "equal", "special", "tiny"])
+@pytest.mark.parametrize(("group", "warps"), [(8, 4), (8, 8), (16, 16), (64, None)])
+def test_ranking_the_best_groups_first_gives_the_same_lists(kind, group, warps):
+    from sparsec_runtime.gpu.ranking import rank_grouped
+
+    score, held, count = scores(kind, (3, 8, 8256), device="cuda"), [8256 * 16, 8193 * 16 - 5, 131], [129, 128, 9]
+    inside = torch.arange(8256, device="cuda") < torch.tensor([-(-tokens // 16) for tokens in held], device="cuda")[:, None, None]
+    real = score.nan_to_num(-torch.inf, torch.inf, -torch.inf).masked_fill(~inside, -torch.inf).unflatten(2, (-1, group)).amax(3)
+    nothing = (score.isnan() | ~inside).unflatten(2, (-1, group)).all(3)
+    out = torch.full((3, 8, 129), -1, dtype=torch.int32, device="cuda")
+    numbers = [torch.tensor(x, dtype=torch.int32, device="cuda") for x in (held, count)]
+    rank_grouped(score, real.masked_fill(nothing, torch.nan), *numbers, out, group=group, unit=16, grouped=True, warps=warps)
+    assert torch.equal(out, best_of(score, [-(-tokens // 16) for tokens in held], count, [0] * 3, [1] * 3))
+
+
 @pytest.mark.parametrize("pages", [1, 17, 2049, 8210])
 def test_the_last_page_is_always_among_those_of_a_row(pages):
     score = scores("special", (3, 8, pages), device="cuda")

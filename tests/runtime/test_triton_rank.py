@@ -12,7 +12,7 @@ if torch.cuda.is_available():
 os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
 from ranking import best_by_torch, scores
-from sparsec_runtime.gpu.ranking import LARGEST, part_of, rank_best
+from sparsec_runtime.gpu.ranking import LARGEST, groups_pay, part_of, rank_best, rank_grouped
 from test_triton_interpreter import ids_with
 
 WHOLE, IN_PARTS = 64, 16  # entries of a part, of lines of 64
@@ -48,6 +48,41 @@ def test_first_and_newest_entries_are_taken_before_all_others(part):
 
 
 @pytest.mark.parametrize("part", [WHOLE, IN_PARTS], ids=["whole", "parts"])
+def test_of_more_entries_that_are_always_taken_than_are_asked_for_the_lowest_are(part):
+    score = scores("distinct", (1, 2, 64))
+    found = ranked(score, (60,), (5,), ends=((4,), (6,)), part=part)
+    assert found[0, 0].tolist() == found[0, 1].tolist() == [0, 1, 2, 3, 54]
+
+
+@pytest.mark.parametrize("group", [1, 2, 8, 16])
+@pytest.mark.parametrize("kind", ["distinct", "ties", "equal", "special", "tiny"])
+def test_the_best_entries_lie_in_the_best_groups(kind, group):
+    held, count = (1, 4, 17, 63, 64, 200, 255, 256), (1, 1, 2, 3, 11, 5, 7, 16)
+    score = scores(kind, (len(held), 2, 64))
+    found = torch.full((len(held), 2, 16), -1, dtype=torch.int32)
+    numbers = [torch.tensor(x, dtype=torch.int32) for x in (held, count)]
+    best = best_of_groups(score, [-(-tokens // 4) for tokens in held], group)
+    rank_grouped(score, best, *numbers, found, group=group, unit=4, grouped=True)
+    for row, tokens in enumerate(held):
+        for head in range(2):
+            assert found[row, head].tolist() == best_by_torch(score[row, head, : -(-tokens // 4)], count[row], 0, 1, 16)
+
+
+def best_of_groups(score, entries, group):
+    """The best score of each group of a line, no NaN where there is a number, from the first entries[row] entries; infinity behind them, which nothing may read."""
+    best = torch.full((*score.shape[:2], 64 // group), float("inf"))
+    for row, count in enumerate(entries):
+        for n, part in enumerate(score[row, :, :count].split(group, 1)):
+            best[row, :, n] = torch.where(part.isnan().all(1), float("nan"), part.nan_to_num(float("-inf"), float("inf"), float("-inf")).amax(1))
+    return best
+
+
+def test_groups_are_ranked_first_where_lines_are_long_and_few_entries_are_asked_for():
+    assert groups_pay(8224, 8, 129) and groups_pay(1 << 16, 8, 129)
+    assert not groups_pay(2080, 8, 129) and not groups_pay(8224, 8, 1024) and not groups_pay(1 << 20, 8, 129)
+
+
+@pytest.mark.parametrize("part", [WHOLE, IN_PARTS], ids=["whole", "parts"])
 def test_entries_of_several_tokens_end_with_the_last_one_which_is_always_taken(part):
     held, count = (1, 16, 17, 63, 255, 256), (1, 1, 2, 3, 7, 64)
     score = scores("ties", (len(held), 3, 64))
@@ -77,6 +112,13 @@ def test_a_line_is_ranked_whole_or_in_parts_that_hand_on_what_fits_a_block_where
 
 def test_short_lines_are_ranked_in_one_launch_and_long_ones_of_few_best_in_two():
     assert part_of(2048, 128) == 2048 and part_of(8210, 132) < 8210
+
+
+def test_decode_that_ranks_groups_of_pages_first_gives_the_ids_of_the_eager_path(monkeypatch):
+    lines = []
+    monkeypatch.setattr("sparsec_runtime.gpu.ranking.groups_pay", lambda entries, group, best: lines.append((entries, group)) or True)
+    assert ids_with("quest", kernels=True)[0] == ids_with("quest", kernels=False)[0]
+    assert max(entries // group for entries, group in lines) > 1
 
 
 @pytest.mark.parametrize(("method", "where"), [("quest", "ranking"), ("h2o", "evict")])

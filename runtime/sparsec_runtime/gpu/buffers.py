@@ -15,7 +15,7 @@ from ..decode_plan import DecodePlan
 from ..models.shape import ModelShape
 from ..storage import Storage
 from ..tables import table_rows
-from .blocks import pow2
+from .blocks import aligned, pow2
 from .sampling import SampleBuffers
 from .tuning import Tuning
 
@@ -82,7 +82,9 @@ class DecodeBuffers:
         if plan.tokens is not None:
             self.listed = torch.zeros((rows, choice), dtype=torch.int32, device=device)
         if plan.pages is not None:
-            self.worth = scratch.take("worth", (rows, storage.heads, self.pages))
+            _, tile = tuning.bound_pages(storage.heads)
+            self.worth = scratch.take("worth", (rows, storage.heads, aligned(self.pages)))
+            self.best_worth = scratch.take("best_worth", (rows, storage.heads, aligned(-(-self.pages // tile))))
             self.chosen = torch.zeros((rows, storage.heads, -(-choice // storage.page_size)), dtype=torch.int32, device=device)
         self.part = scratch.take("part", (items, shape.group, shape.head_dim))
         self.part_lse = scratch.take("part_lse", (items, shape.group))

@@ -23,7 +23,7 @@ from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_CHOSEN, FIRST_ROWS, K_TA
 from .eligible import model_reasons
 from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
 from .kernels.project import project, project_gated
-from .ranking import rank_best
+from .ranking import rank_grouped
 from .row_sampling import Draws
 from .tokens import list_tokens, place_tokens
 from .tuning import ProjectionTiles, Tuning
@@ -191,13 +191,18 @@ class DecodeForward:
         assert self.plan.pages is not None
         table, table_strides = self._table(layer, buffers)
         held, size = buffers.held_of(layer), self.tuning.bounds
-        items = buffers.rows * shape.kv_heads * triton.cdiv(buffers.pages, size.tile)
+        chunk, tile = self.tuning.bound_pages(shape.kv_heads)
+        items = buffers.rows * triton.cdiv(buffers.pages, chunk)
         self.kernels.bound_pages[(min(items, size.programs * self.tuning.multiprocessors),)](
             buffers.q, *self._bounds(layer), table, held, buffers.header[FIRST_CHOSEN], buffers.header[NEWEST_CHOSEN], buffers.worth,
-            worth_row=buffers.pages, **table_strides, entries=buffers.rows, EP=tile_of(buffers.rows), **self._heads(), PAGE=storage.page_size,
-            TILE=size.tile, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
+            buffers.best_worth, worth_row=buffers.worth.shape[2], best_row=buffers.best_worth.shape[2], **table_strides, entries=buffers.rows,
+            EP=tile_of(buffers.rows), H=shape.kv_heads, HP=pow2(shape.kv_heads), G=shape.group, QP=tile_of(shape.q_heads), D=shape.head_dim,
+            DP=tile_of(shape.head_dim), PAGE=storage.page_size, TILE=tile, CHUNK=chunk, STAGES=size.stages, EXACT=buffers.q.element_size() == 4,
+            num_warps=size.warps, **self.chain,
         )  # fmt: skip
-        rank_best(buffers.worth, held, buffers.header[CHOSEN_PAGES], buffers.chosen, unit=storage.page_size, options=self.chain)
+        rank_grouped(
+            buffers.worth, buffers.best_worth, held, buffers.header[CHOSEN_PAGES], buffers.chosen, unit=storage.page_size, group=tile, options=self.chain
+        )
 
     def _attend(self, layer: int, buffers: DecodeBuffers, kind: StepKind) -> None:
         """Attention over what the layer reads, in chunks, and their merge; then what a hook asks of the newest query's probs."""

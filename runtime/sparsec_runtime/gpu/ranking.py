@@ -1,4 +1,4 @@
-"""The best entries of many lines at once, exactly: one launch where a program ranks a whole line, two where lines are ranked in parts."""
+"""The best entries of many lines at once, exactly: one launch where a program ranks a whole line or the best groups of one, two where lines are ranked in parts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from .blocks import pow2
-from .kernels.rank import rank_line, rank_parts, rank_survivors
+from .kernels.rank import rank_groups, rank_line, rank_parts, rank_survivors
 
 LARGEST = 1 << 14  # entries of one block: the scan of its counts keeps 8 bytes of each in shared memory, and twice as many do not fit
 LEAST = 1 << 10  # entries of a part
 LAUNCH = 1 << 12  # entries that a program ranks in about the time that a further launch takes
-EACH = 512  # entries per warp
+EACH = 256  # entries per warp
 NO_OPTIONS: Mapping[str, bool] = {}
 
 
@@ -55,6 +55,32 @@ def rank_best(
     parts, slots = pairs[0].shape[1:]
     rank_parts[(rows * heads, parts)](*given, *pairs, score.stride(1), slots, **common, PADDED=pow2(slots))
     rank_pairs(pairs, count, out, heads, options)
+
+
+def groups_pay(entries: int, group: int, best: int) -> bool:
+    """Whether the best groups of `group` entries and then the entries of these are ranked sooner than all entries."""
+    groups, looked_at = pow2(-(-entries // group)), pow2(best) * group
+    return groups + looked_at <= entries and max(groups, looked_at) <= LARGEST
+
+
+def rank_grouped(
+    score: Tensor, best: Tensor, held: Tensor, count: Tensor, out: Tensor, *, group: int, unit: int = 1, grouped: bool | None = None, warps: int | None = None,
+    options: Mapping[str, bool] = NO_OPTIONS,
+) -> None:  # fmt: skip
+    """The same as rank_best without ends, where best [row, head, n] are known, the best scores of `group` entries each.
+
+    grouped, warps: whether they are ranked first, and the warps of a program; None: `groups_pay` and `warps_of` choose.
+    """
+    rows, heads, entries = score.shape
+    if not (groups_pay(entries, group, out.shape[2]) if grouped is None else grouped):
+        rank_best(score, held, count, out, unit=unit, options=options)
+        return
+    groups, most = pow2(-(-entries // group)), pow2(out.shape[2])
+    room = torch.empty((rows * heads, most), dtype=torch.int32, device=score.device)
+    rank_groups[(rows * heads,)](
+        score, best, held, count, room, out, score.stride(1), best.stride(1), out.stride(1),
+        H=heads, UNIT=unit, GROUP=group, GROUPS=groups, MOST=most, num_warps=warps or warps_of(max(groups, most * group)), **options,
+    )  # fmt: skip
 
 
 def room_for_pairs(lines: int, entries: int, part: int, best: int, device: torch.device) -> tuple[Tensor, Tensor]:

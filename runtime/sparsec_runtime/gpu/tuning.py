@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from .blocks import pow2
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionSizes:
@@ -22,13 +24,10 @@ class AttentionSizes:
 
 @dataclass(frozen=True, slots=True)
 class ZoneSizes:
-    """Attention over two zones. chunk: tokens of an item of the older zone, rest: of the others; runs: of tokens in a step, group: tokens of a run that share
-    a step of the running softmax."""
+    """Attention over two zones. chunk: tokens of an item of the older zone, rest: of the others."""
 
     chunk: int
     rest: int
-    runs: int
-    group: int
     warps: int
     stages: int
     programs: int
@@ -48,16 +47,21 @@ class ProjectionTiles:
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """whole, picked: attention over all pages of a row, or over those that a method picked; weighing: over all pages where it also writes its
-    logits. bounds: tile and programs of the pages' bounds; projections: by (width, depth), for up to so many rows each."""
+    logits. bounds: of pages' bounds, chunk and tile in units (a page of one head); projections: by (width, depth), for up to so many rows each."""
 
     multiprocessors: int
     whole: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=4, stages=2, programs=4)
     weighing: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=2, stages=2, programs=4)
-    bounds: AttentionSizes = AttentionSizes(chunk=0, tile=64, warps=4, stages=1, programs=4)
+    bounds: AttentionSizes = AttentionSizes(chunk=256, tile=64, warps=4, stages=3, programs=2)
     picked: AttentionSizes = AttentionSizes(chunk=512, tile=64, warps=2, stages=3, programs=4)
-    zones: ZoneSizes = ZoneSizes(chunk=1024, rest=128, runs=16, group=4, warps=2, stages=2, programs=4)
+    zones: ZoneSizes = ZoneSizes(chunk=1024, rest=128, warps=1, stages=3, programs=8)
     chained: bool = False  # measured both faster and slower: off until that is understood
     projections: Mapping[tuple[int, int], Sequence[tuple[int, ProjectionTiles]]] = field(default_factory=dict)
+
+    def bound_pages(self, heads: int) -> tuple[int, int]:
+        """Pages of an item and of a step of it, where a step reads them for all KV heads."""
+        tile = max(1, self.bounds.tile // pow2(heads))
+        return tile * (self.bounds.chunk // self.bounds.tile), tile
 
     def tiles_of(self, weight: Tensor, rows: int) -> ProjectionTiles | None:
         """None: the vendor's library is as fast, or was not measured."""
@@ -66,7 +70,7 @@ class Tuning:
 
 
 _INTERPRETER = AttentionSizes(chunk=32, tile=16, warps=4, stages=1, programs=1)
-_ZONES = ZoneSizes(chunk=128, rest=32, runs=16, group=2, warps=4, stages=1, programs=1)
+_ZONES = ZoneSizes(chunk=1024, rest=32, warps=4, stages=1, programs=1)
 _HOPPER = {  # benchmarks/kernels.py tiles, at 8, 22 and 64 rows
     (6144, 4096): ((16, ProjectionTiles(64, 256, 4, 4)),),
     (4096, 4096): ((64, ProjectionTiles(64, 128, 3, 4, splits=4)),),

@@ -1,9 +1,10 @@
 """Exact ranking of lines of scores: the `count` best entries of each, ties to the lower index, listed in ascending order of index.
 
-Order: NaN after every number, what is no candidate never (as sparsec_runtime/ops/ranking.py). The least key of the best is found bit by bit, from
-the highest: a bit stays where `count` keys still reach the value with it; the search ends early where exactly `count` do. No histogram, no atomics.
-A line that is too long for one program is ranked in parts, whose best are ranked once more. Keys lie as [BLOCK / WIDE, WIDE], a warp to a row of
-them, so that places are counted inside warps and then over rows.
+Order: NaN after every number, what is no candidate never (as sparsec_runtime/ops/ranking.py). The least key of the best is found by halving the range
+of keys that numbers have; the search ends early where exactly `count` keys reach it. No histogram, no atomics.
+A line that is too long for one program is ranked in parts, whose best are ranked once more, or by the best of groups of entries, where these are known:
+the `count` best entries lie in the `count` best groups. Keys lie as [BLOCK / WIDE, WIDE], a warp to a row of them, so that places are counted inside
+warps and then over rows.
 """
 
 import triton
@@ -40,16 +41,21 @@ def keys_of(score, entry, entries, first, newest):
 
 
 @triton.jit
-def least_of_best(key, count):
-    """A key that exactly the `count` best reach or, where others equal the last of them, that one's key; 1 where fewer are candidates."""
-    least, reached, bit = tl.full([], 0, tl.uint32), -1, tl.full([], 1 << 31, tl.uint32)
-    while (bit != 0) & (reached != count):
-        tried = least | bit
+def least_of_best(key, count, most):
+    """A key that `count` to `most` keys reach or, where too many equal the least of the best, that one's key; the least of all where fewer are candidates.
+
+    Of numbers alone: where more than `most` are always taken, these are above it.
+    """
+    least = tl.min(tl.where(key > 0, key, ALWAYS))
+    beyond = tl.max(tl.where(key < ALWAYS, key, 0)) + 1  # that no number reaches
+    reached = -1
+    while (beyond > least) & (beyond - least > 1) & ((reached < count) | (reached > most)):
+        tried = least + ((beyond - least) >> 1)
         reaching = tl.sum((key >= tried).to(tl.int32))
         least = tl.where(reaching >= count, tried, least)
+        beyond = tl.where(reaching >= count, beyond, tried)
         reached = tl.where(reaching >= count, reaching, reached)
-        bit = bit >> 1
-    return tl.maximum(least, tl.full([], 1, tl.uint32))
+    return least
 
 
 @triton.jit
@@ -64,10 +70,18 @@ def taken_and_place(key, least, left):
 
 
 @triton.jit
+def some_and_place(key, count, most):
+    """Which keys are taken, the `count` best among them and `most` at most, and the place of each among them."""
+    least = least_of_best(key, count, most)
+    above = tl.sum((key > least).to(tl.int32))
+    least = tl.where(above > most, ALWAYS, least)
+    return taken_and_place(key, least, tl.where(above > most, most, most - above))
+
+
+@triton.jit
 def best_and_place(key, count):
     """Which keys are the `count` best, and the place of each among them."""
-    least = least_of_best(key, count)
-    return taken_and_place(key, least, count - tl.sum((key > least).to(tl.int32)))
+    return some_and_place(key, count, count)
 
 
 @triton.jit
@@ -98,6 +112,36 @@ def rank_line(
     score = tl.load(score_ptr + line * score_line + entry, entry < entries, 0.0)
     first, newest = tl.load(first_ptr + row) if ENDS else 0, tl.load(newest_ptr + row) if ENDS else 1
     taken, at = best_and_place(keys_of(score, entry, entries, first, newest), tl.load(count_ptr + row))
+    tl.store(listed_ptr + line * listed_line + at, entry, taken)
+
+
+@triton.jit
+def rank_groups(
+    score_ptr, best_ptr, len_ptr, count_ptr, group_ptr, listed_ptr, score_line, best_line, listed_line,
+    H: tl.constexpr, UNIT: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, MOST: tl.constexpr, CHAINED: tl.constexpr = False,
+):  # fmt: skip
+    """listed [line, n]: the count[row] best of the entries of line = row * H + h, of which the last is always taken; one program a line.
+
+    best [line, group]: the best score of GROUP entries, GROUPS groups at most. MOST: groups whose entries are looked at; room for them in group [line, MOST].
+    """
+    after_previous(CHAINED)
+    let_next(CHAINED)
+    line = tl.program_id(0).to(tl.int64)
+    row = line // H
+    count = tl.load(count_ptr + row)
+    entries = (tl.load(len_ptr + row) + UNIT - 1) // UNIT
+    groups = (entries + GROUP - 1) // GROUP
+    group = entries_of(GROUPS)
+    best = tl.load(best_ptr + line * best_line + group, group < groups, 0.0)
+    taken, at = some_and_place(keys_of(best, group, groups, 0, 1), count, MOST)
+    tl.store(group_ptr + line * MOST + at, group, taken)
+    kept = tl.sum(taken.to(tl.int32))
+    tl.debug_barrier()
+    n = entries_of(MOST * GROUP)
+    entry = tl.load(group_ptr + line * MOST + n // GROUP, n // GROUP < kept, 0) * GROUP + n % GROUP
+    here = (n // GROUP < kept) & (entry < entries)
+    key = keys_of(tl.load(score_ptr + line * score_line + entry, here, 0.0), entry, entries, 0, 1)
+    taken, at = best_and_place(tl.where(here, key, 0), count)
     tl.store(listed_ptr + line * listed_line + at, entry, taken)
 
 
