@@ -12,11 +12,21 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from sparsec_runtime.gpu.blocks import tile_of  # noqa: E402
 from sparsec_runtime.gpu.kernels.project import project  # noqa: E402
+from triton.runtime.errors import OutOfResources  # noqa: E402
 
+from sparsec.bench.ceiling import ceiling  # noqa: E402
 from sparsec.pipeline import Compilation, load_manager  # noqa: E402
 
 H, G, D, PAGE = 8, 4, 128, 16
+DENSE = (  # chunk, tile, warps, stages, programs of a multiprocessor: few take items in turn, many one each, as multiprocessors become free
+    *((1024, 64, 4, 2, programs) for programs in (4, 8, 16)), *((512, 64, 4, 2, programs) for programs in (4, 16, 32)),
+    (2048, 64, 4, 2, 4), (2048, 64, 4, 2, 8), (1024, 64, 4, 3, 3), (1024, 64, 4, 3, 16),
+    *((1024, 64, 4, 5, programs) for programs in (2, 3, 16)), (512, 64, 4, 5, 3), (512, 64, 4, 5, 32), (1024, 64, 4, 7, 2), (1024, 64, 4, 7, 16),
+    (1024, 32, 4, 5, 4), (1024, 32, 4, 5, 16), (1024, 32, 4, 7, 4), (1024, 32, 4, 7, 16), (1024, 128, 8, 2, 2), (1024, 128, 8, 2, 16),
+    (1024, 128, 8, 5, 1), (1024, 128, 8, 5, 16), (1024, 64, 8, 2, 4), (1024, 64, 8, 2, 16), (1024, 64, 2, 2, 4), (1024, 64, 2, 2, 16),
+)  # fmt: skip
 
 
 def timed(run, replays: int = 10) -> float:
@@ -79,6 +89,44 @@ def attention(rows: int, tokens: int, picked: int, sweep: list[tuple[int, int, i
     print("   worst", json.dumps(max(found)), flush=True)
 
 
+def dense(rows: int, tokens: int, sizes: tuple[tuple[int, int, int, int, int], ...], ceiling: float) -> list[tuple[float, tuple[int, int, int, int, int]]]:
+    """Attention alone over all rows, in the grid that a step gives it, as a share of the bandwidth of `ceiling`; the fastest first. Outputs are compared."""
+    kernels = load_manager(Compilation.load("dense")).decode_kernels()
+    pages, layers = rows * tokens // PAGE, 3
+    k = torch.randn(layers, (pages + 1) * H, PAGE, D, device="cuda", dtype=torch.bfloat16)
+    v = torch.randn_like(k)
+    q = torch.randn(rows, H * G, D, device="cuda", dtype=torch.bfloat16)
+    table = (torch.randperm(pages, device="cuda") + 1).int().view(rows, -1)
+    held = torch.full((rows,), tokens, device="cuda", dtype=torch.int32)
+    out, lse = torch.empty_like(q), torch.empty(rows, H * G, device="cuda")
+    common = {"entries": rows, "EP": tile_of(rows), "H": H, "G": G, "D": D, "DP": D}
+    found, first = [], None
+    for size in sizes:
+        chunk, tile, warps, stages, programs = size
+        items = rows * H * (17 + (tokens + 288) // (chunk // 2))
+        part, part_lse = torch.empty(items, G, D, device="cuda"), torch.empty(items, G, device="cuda")
+
+        def run(chunk=chunk, tile=tile, warps=warps, stages=stages, programs=programs, items=items, part=part, part_lse=part_lse) -> None:
+            for layer in range(layers):
+                kernels.attend_rows[(min(items, programs * 132),)](
+                    q, k[layer], v[layer], table, held, part_ptr=part, lse_ptr=part_lse, scale2=0.1275, table_row=table.stride(0), **common, GP=16,
+                    PAGE=PAGE, CHUNK=chunk, TILE=tile, STAGES=stages, EXACT=False, num_warps=warps,
+                )  # fmt: skip
+
+        try:
+            us = timed(run, 15) / layers * 1e3
+        except (RuntimeError, OutOfResources) as error:
+            print("skipped", size, str(error)[:80], flush=True)
+            continue
+        kernels.merge_chunks[(rows, H * G)](part, part_lse, held, out, lse, **common, CHUNK=chunk, TILE=32, num_warps=1)
+        first = out.float().clone() if first is None else first
+        apart = float((out.float() - first).norm() / first.norm())
+        found.append((us, size))
+        share = rows * tokens * H * D * 4 / us * 1e6 / ceiling
+        print(f"dense {rows} x {tokens}, chunk, tile, warps, stages, programs {size}: {us:.1f} us, {share:.4f} of the ceiling, apart {apart:.1e}", flush=True)
+    return sorted(found)
+
+
 def projections() -> None:
     shapes = {"qkv": (6144, 4096), "out": (4096, 4096), "gate_up": (28672, 4096), "down": (4096, 14336), "lm_head": (49152, 4096)}
     for name, (n, k) in shapes.items():
@@ -117,8 +165,14 @@ def projection_tiles() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="+", choices=("attention", "picked", "projections", "tiles"))
+    parser.add_argument("what", nargs="+", choices=("attention", "dense", "picked", "projections", "tiles"))
     args = parser.parse_args()
+    if "dense" in args.what:
+        measured = ceiling(torch.device("cuda"))
+        print("TB/s:", {name: round(rate / 1e12, 3) for name, rate in measured.items()}, flush=True)
+        fastest = [size for _, size in dense(8, 32768, DENSE, measured["best"])[:4]]
+        for rows, tokens in ((8, 8192), (64, 8192), (2, 131072)):
+            dense(rows, tokens, (DENSE[0], *fastest), measured["best"])
     if "projections" in args.what:
         projections()
     if "tiles" in args.what:
