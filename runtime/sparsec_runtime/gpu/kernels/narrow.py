@@ -1,7 +1,7 @@
 """Sampling inside a graph, continued (sample.py): which ids may be the last one that top-k or top-p keeps, by two passes over the vocabulary.
 
-A pass cuts the keys that may be the last kept one at WAYS pivots and sums what reaches each: how many ids, or their weights. Sums are whole
-numbers, so atomics do not depend on their order. The cut in which the sum reaches what is asked for is cut again; what then is left is listed.
+A pass cuts the keys that may be the last kept one at pivots, and sums what reaches each: how many ids, or their weights. Sums are whole numbers, so
+atomics do not depend on their order. The cut in which the sum reaches what is asked for is cut again; what then is left is listed.
 Pivots lie evenly between logits, first by the distance from the largest logit to the middle one of the groups' largest, so that a few thousand ids are
 left of any vocabulary that spreads as logits do; where they leave more than the list holds, threshold.py reads the vocabulary, and is only slower.
 """
@@ -18,8 +18,6 @@ from .sample import (  # fmt: skip
 PASSES = 2
 WAYS = 16
 _WAYS, _PASSES = tl.constexpr(WAYS), tl.constexpr(PASSES)
-_HALF = tl.constexpr(21)  # bits of the lower half of a weight: sums of 2,048 halves fit 32 bits
-_LOWER = tl.constexpr(2**21 - 1)
 
 
 @triton.jit
@@ -65,9 +63,10 @@ def narrowed(asked_ptr, shares_ptr, found_ptr, top_ptr, sums_ptr, row, rows, PAS
         if done == 0:
             need = tl.where(by_k, need, share_of(tl.max(sums, 0), tl.load(shares_ptr + row)))
         cut = pivot(n, low, high, middle, done == 0)
-        low = tl.maximum(low, tl.max(tl.where(sums >= need, cut, LEAST_KEY), 0))
-        high = tl.minimum(high, tl.min(tl.where(sums < need, cut, NO_KEY), 0))
-        base = tl.maximum(base, tl.max(tl.where(sums < need, sums, 0), 0))
+        summed = by_k | (n % 2 == 1)
+        low = tl.maximum(low, tl.max(tl.where(summed & (sums >= need), cut, LEAST_KEY), 0))
+        high = tl.minimum(high, tl.min(tl.where(summed & (sums < need), cut, NO_KEY), 0))
+        base = tl.maximum(base, tl.max(tl.where(summed & (sums < need), sums, 0), 0))
     return low, high, base, need
 
 
@@ -90,7 +89,7 @@ def narrow(
     logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, sums_ptr, rows, vocab,
     PASS: tl.constexpr, PART: tl.constexpr, PENALTIES: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
-    """sums [row, pass, pivot] int64: ids, or their weights, that reach each of a pass's pivots. PART is at most 2,048."""
+    """sums [row, pass, pivot] int64: ids that reach each of a pass's pivots, or the weights that reach every second one, since these cost more to sum."""
     after_previous(CHAINED)
     let_next(CHAINED)
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -111,12 +110,10 @@ def narrow(
         else:
             below = halvings(x, tl.load(top_ptr + row), tl.load(scales_ptr + _SCALE * rows + row))
             weight = weight_of(below, tl.load(asked_ptr + _LEAST * rows + row))
-            upper, lower = (weight >> _HALF).to(tl.uint32), (weight & _LOWER).to(tl.uint32)
-            for n in tl.static_range(_WAYS):
+            for n in tl.static_range(1, _WAYS, 2):
                 cut = tl.sum(tl.where(n_of == n, cuts, 0), 0)
-                reaches = key >= cut
-                sum_upper, sum_lower = tl.sum(tl.where(reaches, upper, 0), 0), tl.sum(tl.where(reaches, lower, 0), 0)
-                tl.atomic_add(sums_ptr + n, (sum_upper.to(tl.int64) << _HALF) + sum_lower.to(tl.int64), sem="relaxed")
+                reached = tl.sum(tl.where(key >= cut, weight, 0), 0)
+                tl.atomic_add(sums_ptr + n, reached, sem="relaxed")
 
 
 @triton.jit
