@@ -13,8 +13,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import triton  # noqa: E402
 from sparsec_runtime.gpu.compact import NARROW, WIDE  # noqa: E402
-from sparsec_runtime.gpu.kernels import block, compact, draw, encode, evict, prefill, project, rank, turn  # noqa: E402
+from sparsec_runtime.gpu.kernels import block, compact, draw, encode, evict, prefill, project, rank, turn, window  # noqa: E402
 from sparsec_runtime.gpu.ranking import warps_of  # noqa: E402
+from sparsec_runtime.gpu.window import RUN, window_sizes  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
@@ -33,9 +34,10 @@ SETTINGS = {  # of generated kernels by name: constants that differ, and warps, 
 INTS = ("table", "v_table", "k_table", "k_tail_table", "v_tail_table", "from_table", "len", "v_len", "k_packed", "v_packed", "packed", "moved", "words",
         "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "group", "row_pos", "pos", "key", "entry", "listed")
 WORDS = {"attend_zones": ("k", "v")}  # codes, where other kernels have rows
+LONGS = {name: ("row_pos", "query_pos") for name in ("lse_of_window", "mass_of_window")}  # 64 bit, where others have 32
 FLOATS = ("part", "lse", "logits", "cos", "sin", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq", "score", "top", "total",
           "mass", "a_lse", "b_lse", "lse2")  # fmt: skip
-DISTANCES = ("pairs", "score_line", "best_line", "k_head", "v_head", "a_query", "a_head", "b_query", "b_head")
+DISTANCES = ("k_row", "data_layer", "source_layer", "source_place", "pairs", "score_line", "best_line", "k_head", "v_head", "a_query", "a_head", "b_query", "b_head")
 PROMPT_TILES = ((128, 64, 3, 8), (128, 64, 4, 8), (128, 128, 2, 8))  # queries, rows, stages, warps
 MASS_TILES = ((256, 64, 2, 8), (256, 64, 3, 8), (256, 128, 2, 8), (128, 64, 3, 4), (128, 128, 2, 4), (128, 128, 2, 8))  # rows, pairs, stages, warps
 
@@ -50,7 +52,7 @@ def signature(kernel, constants: dict[str, object]) -> dict[str, str]:
         elif name == "q_rows":
             types[name] = f"tensordesc<bf16[{constants['BQ']},{constants['DP']}]>"
         elif name.endswith("_ptr"):
-            types[name] = "*i32" if stem in (*INTS, *WORDS.get(kernel.fn.__name__, ())) else "*fp32" if stem in FLOATS or stem.startswith("state_") else "*i64" if stem == "ids" else "*bf16"
+            types[name] = "*i64" if stem in ("ids", *LONGS.get(kernel.fn.__name__, ())) else "*u8" if stem == "query_valid" else "*i32" if stem in (*INTS, *WORDS.get(kernel.fn.__name__, ())) else "*fp32" if stem in FLOATS or stem.startswith("state_") else "*bf16"
         else:
             types[name] = "fp32" if name in ("scale2", "eps", "scaling") else "i32"
     return types
@@ -89,6 +91,12 @@ def prompts() -> None:
     mass = {name: value for name, value in chunk.items() if name != "HEADS"} | {"E": 4, "RUN": 8}
     for over_g, (rows, pairs, stages, warps) in itertools.product(("mean", "max"), MASS_TILES):
         report(prefill.mass_of_rows, {**mass, "BT": rows, "BQ": pairs, "OVER_G": over_g, "STAGES": stages}, warps, f"{over_g} {rows} x {pairs} stages {stages}")
+
+    for channels in (128, 256):
+        pairs, tile, _, warps, stages = window_sizes(channels, False, 4)
+        sizes = {"H": 8, "G": 4, "GP": 4, "D": channels, "DP": channels, "BM": pairs, "BN": tile, "RUN": RUN, "STAGES": stages, "EXACT": False}
+        for kernel in (window.lse_of_window, window.mass_of_window):
+            report(kernel, sizes, warps, f"{channels} channels, tiles of {tile}")
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Attention of prompt chunks and the mass that it gives each row, on one GPU: TFLOP/s of useful work (no padding, no masked half), one JSON line each.
 
     python benchmarks/prefill_attention.py            chunks of 8K over 8K, 32K, 128K and of 2K over 32K: with cuDNN, by our kernel alone, and the mass
+    python benchmarks/prefill_attention.py --window   what the newest 32 and 128 queries give each of 32K rows, by block size, launched and in a graph
     python benchmarks/prefill_attention.py --tiles    our kernel by block size, 8K over 32K
     python benchmarks/prefill_attention.py --mass     the mass by block size beside the chunk's attention, 8K over 32K and over 8K
 Llama-3.1-8B's heads: 32 query heads, 8 KV heads, 128 channels, bf16.
@@ -18,7 +19,8 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "runtime")]
 
 import torch  # noqa: E402
-from sparsec_runtime.gpu import prefill  # noqa: E402
+from sparsec_runtime.attention.observe import QueryBlock  # noqa: E402
+from sparsec_runtime.gpu import prefill, window  # noqa: E402
 from sparsec_runtime.gpu.cuts import Cuts  # noqa: E402
 from sparsec_runtime.gpu.prefill import ChunkAttention, column_mass  # noqa: E402
 from triton.runtime.errors import OutOfResources  # noqa: E402
@@ -26,6 +28,9 @@ from triton.runtime.errors import OutOfResources  # noqa: E402
 H, G, D = 8, 4, 128
 SHAPES = ((8192, 8192), (8192, 32768), (8192, 131072), (2048, 32768))
 ATTENTION_TILES = tuple((block, tile, warps, stages) for block in (64, 128) for tile in (32, 64, 128) for warps in (4, 8) for stages in (2, 3, 4))
+WINDOW_TILES = tuple(  # pairs, tokens of a tile and of a run, warps, stages
+    (128, tile, run, warps, stages) for tile, warps in ((64, 4), (64, 8), (128, 4), (128, 8)) for run in (512, 1024, 2048) for stages in (2, 3)
+)
 MASS_TILES = (  # rows, pairs of a query and a head, warps, stages
     (256, 64, 8, 2), (256, 64, 8, 3), (128, 128, 8, 2), (128, 64, 4, 2), (128, 64, 4, 3), (128, 128, 4, 2), (256, 64, 4, 2), (256, 128, 8, 2),
     (128, 64, 8, 3), (64, 128, 4, 2), (128, 256, 8, 2),
@@ -107,6 +112,32 @@ def mass() -> None:
                 _one(over_g, sizes, "mass_sizes", lambda over_g=over_g: column_mass(q, keys, lse, scale, over_g), useful(queries, tokens) / 2, beside, wanted)
 
 
+def newest(tokens: int = 32768) -> None:
+    """Sums are compared with the softmax in torch. `launched`: one after another, as the engine does; `graph`: without the host."""
+    real = window.window_sizes
+    for queries in (32, 128):
+        q, keys, _ = chunk(queries, tokens)
+        positions = torch.arange(tokens, device="cuda")
+        given = (q, positions[None, -queries:], torch.ones((1, queries), dtype=torch.bool, device="cuda"), keys)
+        row_pos = positions.expand(1, H, tokens).contiguous()
+        made = lambda: QueryBlock(*given, scale=D**-0.5, row_pos=row_pos)  # noqa: B023, E731
+        wanted = made().probs.sum(1).mean(2)
+        for sizes in WINDOW_TILES:
+            window.window_sizes = lambda *_: sizes  # noqa: B023
+            run = lambda: made().mass("sum").mean(2)  # noqa: B023, E731
+            line = {"queries": queries, "pairs, tile, run, warps, stages": sizes}
+            try:
+                apart = float((run() - wanted).norm() / wanted.norm())
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    run()
+                line |= {"launched_ms": round(timed(run, 21), 4), "graph_ms": round(timed(graph.replay, 21), 4), "apart": apart}
+            except OutOfResources as error:
+                line["refused"] = str(error).split(".")[0]
+            print(json.dumps(line), flush=True)
+    window.window_sizes = real
+
+
 def _one(
     what: str, sizes: tuple[int, int, int, int], name: str, run: Callable[[], object], flops: float, beside: float = 0.0, wanted: torch.Tensor | None = None
 ) -> None:
@@ -130,9 +161,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiles", action="store_true")
     parser.add_argument("--mass", action="store_true")
+    parser.add_argument("--window", action="store_true")
     torch.manual_seed(0)
     args = parser.parse_args()
-    (tiles if args.tiles else mass if args.mass else shapes)()
+    (tiles if args.tiles else mass if args.mass else newest if args.window else shapes)()
 
 
 if __name__ == "__main__":

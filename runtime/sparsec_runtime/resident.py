@@ -212,8 +212,7 @@ class Resident:
         queries = queries.unflatten(2, (self.storage.heads, -1))
         if self.storage.layout.position == "rank":
             queries = self._at_rank(queries, position)
-        mask = (self.pos[:, None] <= position[:, :, None, None]) & self.valid[:, None]
-        return QueryBlock(queries, position, real, self.keys(), mask[:, :, :, None], scale)
+        return QueryBlock(queries, position, real, self.keys(), scale=scale, row_pos=self.pos)
 
     def _at_rank(self, queries: Tensor, position: Tensor) -> Tensor:
         """Queries [row, query, kv_head, group, channel] rotated at the rank of their own row among the rows now held."""

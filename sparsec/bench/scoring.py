@@ -43,8 +43,8 @@ class RandomChunk:
 
     def window_seconds(self, window: int) -> float:
         """Of the mean over g of the newest queries' probs, added up per row."""
-        tokens = self.keys.shape[2]
-        q, queries = self.q[:, -window:], torch.arange(tokens - window, tokens, device=self.q.device)
-        seen = (torch.arange(tokens, device=self.q.device) <= queries[:, None])[None, :, None, None]
+        tokens, heads = self.keys.shape[2], self.keys.shape[1]
+        positions = torch.arange(tokens, device=self.q.device)
+        q, query_pos, row_pos = self.q[:, -window:], positions[None, -window:], positions.expand(1, heads, tokens).contiguous()
         valid = torch.ones((1, window), dtype=torch.bool, device=self.q.device)
-        return seconds(lambda: QueryBlock(q, queries[None], valid, self.keys, seen, self.scale).probs.sum(1).mean(2))
+        return seconds(lambda: QueryBlock(q, query_pos, valid, self.keys, scale=self.scale, row_pos=row_pos).mass("sum").mean(2))

@@ -119,11 +119,23 @@ def _dims(op: Op, letters: tuple[object, ...]) -> str:
     return dims[0] if len(dims) == 1 else f"({', '.join(dims)})"
 
 
+def _mass_of_window(w: Writer, op: Op) -> Text | None:
+    """The sum or mean over the real queries of a window of their probs is one call, which the runtime does as the device does it best."""
+    fn, letters = str(op.detail[0]), op.detail[1:]
+    if fn not in ("sum", "mean") or letters != ("i",) or len(op.args) != 2:
+        return None
+    probs, valid = op.args
+    asked = [arg.name == "of_queries" and arg.args[0].name == "window" and arg.detail for arg in (probs, valid)]
+    if asked != [("probs",), ("query_valid",)] or probs.args[0] != valid.args[0]:
+        return None
+    return Text(f'{w.value(probs.args[0]).text}.mass("{fn}")')
+
+
 def _reduce(w: Writer, op: Op) -> Text:
     fn, letters, arg = str(op.detail[0]), op.detail[1:], op.args[0]
-    paged = _page_reduction(w, op)
-    if paged is not None:
-        return paged
+    special = _page_reduction(w, op) or _mass_of_window(w, op)
+    if special is not None:
+        return special
     texts = w.args(op)
     value = _as_real(arg, texts[0], "real" if op.kind == "real" else "")
     dims = _dims(arg, letters)

@@ -68,3 +68,9 @@ def test_recording_a_let_adds_one_line_and_changes_nothing_else() -> None:
     plain, recording = (Compilation.load(spec, record=record).kernels.splitlines() for record in (frozenset(), frozenset({"total"})))
     added = [line.strip() for line in recording if line not in plain]
     assert added == ['view.record("total", total, ("h",))']
+
+
+@pytest.mark.parametrize(("over_g", "method"), [("mean", "mean"), ("sum", "sum"), ("max", "amax")])
+def test_a_sum_over_a_window_of_probs_is_one_call(over_g: str, method: str) -> None:
+    kernels = Compilation.load("snapkv", {"reduce": over_g}).kernels
+    assert f'newest.mass("sum").{method}(2)' in kernels and "newest.probs" not in kernels

@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 from engines import SMALL, add, drain, prompt, tiny_model
+from sparsec_runtime.attention.observe import QueryBlock
 from sparsec_runtime.engine import Engine
 from sparsec_runtime.gpu.cuts import Cuts, reasons_against_cudnn
 from sparsec_runtime.options import EngineOptions
@@ -70,6 +71,20 @@ def test_chunks_and_their_mass_equal_plain_attention(heads, group, channels, dty
             mass = column_mass(q, keys, lse, scale, over_g)
             assert torch.equal(mass, column_mass(q, keys, lse, scale, over_g)), "the same sums in the same order"
             assert error(mass[0], expected.sum(0)) < (1e-5 if dtype == torch.float32 else 2e-3), (over_g, queries, prefix)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(("heads", "group", "channels"), [(2, 4, 128), (3, 1, 64), (2, 7, 80), (1, 2, 256)])
+def test_what_the_newest_queries_give_equals_plain_attention(heads, group, channels, dtype):
+    for queries, prefix in ((1, 0), (32, 0), (32, 3000), (100, 2049), (16, 9000)):
+        q, keys, values = chunk(queries, queries + prefix, heads, group, channels, dtype)
+        positions = torch.arange(queries + prefix, device="cuda")
+        real = torch.ones((1, queries), dtype=torch.bool, device="cuda")
+        row_pos = positions.expand(1, heads, -1).contiguous()
+        found = [QueryBlock(q, positions[None, prefix:], real, keys, scale=channels**-0.5, row_pos=row_pos).mass("sum") for _ in range(2)]
+        _, probs, _ = plain(q, keys, values, channels**-0.5)
+        assert torch.equal(*found), "the same sums in the same order"
+        assert error(found[0][0], probs.sum(0)) < (1e-5 if dtype == torch.float32 else 2e-3), (queries, prefix)
 
 
 def test_sixteen_bit_models_of_usual_heads_are_served_by_cudnn():
