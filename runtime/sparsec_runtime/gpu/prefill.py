@@ -90,17 +90,20 @@ class ChunkAttention:
 
 def _bucketed(q: Tensor, queries: int, keys: Tensor, values: Tensor, tokens: int, scale: float, causal: bool) -> Part:
     """One piece in the shape of its bucket. Zeros pad it at the end: a causal query sees none of them, and what padding asks for is dropped."""
-    asked = _filled(q, 0, queries)[None].transpose(1, 2)
-    k, v = (_filled(x, 1, tokens)[None] for x in (keys, values))
+    asked = _plain(_filled(q, 0, queries))[None].transpose(1, 2)
+    k, v = (_plain(_filled(x, 1, tokens))[None] for x in (keys, values))
     out, lse = through_cudnn(asked, k, v, scale, causal)
     return Part(out[0].transpose(0, 1)[: q.shape[0]], lse[0, :, : q.shape[0]])
 
 
-def _filled(x: Tensor, axis: int, size: int) -> Tensor:
-    """x with zeros up to `size`, contiguous whatever it was: a plan holds for its strides too, those of axes of size 1 included."""
+def _filled(x: Tensor, axis: int, size: int, value: float = 0.0) -> Tensor:
+    """x with `value` up to `size`."""
     missing = size - x.shape[axis]
-    if missing:
-        x = F.pad(x, (0, 0) * (x.ndim - 1 - axis) + (0, missing))
+    return F.pad(x, (0, 0) * (x.ndim - 1 - axis) + (0, missing), value=value) if missing else x  # F.pad by nothing would be a copy
+
+
+def _plain(x: Tensor) -> Tensor:
+    """x contiguous whatever it was: a plan holds for its strides too, those of axes of size 1 included."""
     return x.reshape(-1).view(x.shape)
 
 
@@ -156,7 +159,7 @@ def column_mass(queries: Tensor, keys: Tensor, lse: Tensor, scale: float, over_g
     if over_g == "max":  # it is taken inside a tile, over a power of two
         each = pow2(group)
         tile, run = max(tile, each), max(1, min(RUN, tile // each))
-    q = _in_runs(F.pad(queries[0], (0, -channels % 16)), run, each, tile, 0.0)
+    q = _in_runs(_filled(queries[0], 3, -(-channels // 16) * 16), run, each, tile, 0.0)
     lse2 = _in_runs(lse.unflatten(0, (heads, group)).permute(2, 0, 1) * LOG2E, run, each, tile, float("inf"))
     mass = torch.empty((1, heads, k.shape[1]), dtype=torch.float32, device=q.device)
     mass_of_rows[(-(-k.shape[1] // block), heads)](
@@ -172,7 +175,7 @@ def _in_runs(x: Tensor, run: int, each: int, tile: int, nothing: float) -> Tenso
     queries, heads, group = x.shape[:3]
     runs = -(-queries // run)
     real, pairs = runs * each * run, -(-runs * each * run // tile) * tile
-    whole = F.pad(x, (0, 0) * (x.ndim - 1) + (0, runs * run - queries), value=nothing).unflatten(0, (runs, run)).movedim((2, 0, 3, 1), (0, 1, 2, 3))
+    whole = _filled(x, 0, runs * run, nothing).unflatten(0, (runs, run)).movedim((2, 0, 3, 1), (0, 1, 2, 3))
     made = x.new_empty((heads, pairs, *x.shape[3:]))
     if real < pairs or each > group:
         made.fill_(nothing)
