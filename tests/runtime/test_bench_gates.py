@@ -106,6 +106,17 @@ def test_the_gate_of_moves_moves_what_belongs_to_the_rows_of_a_resident(monkeypa
     assert changed == [True] * 4, "K, V, positions and the state"
 
 
+def test_the_gate_of_a_window_times_what_hooks_are_given(monkeypatch):
+    from sparsec.bench import scoring
+    from sparsec_runtime.models.loading import load_model
+
+    model, given = load_model("tiny-llama", load_format="dummy", dtype="float32"), []
+    monkeypatch.setattr(scoring, "seconds", lambda run: given.append(run()) or 0.0)
+    scoring.RandomChunk.of(model, 32, 100).window_seconds(8)
+    assert given[0].shape == (1, model.shape.kv_heads, 100)
+    assert torch.allclose(given[0].sum(-1), torch.full((1, model.shape.kv_heads), 8.0)), "the probs of a query sum up to one"
+
+
 def test_the_gates_of_waiting_run_an_engine_with_requests_that_decode_beside_a_prompt():
     """The same code as on a device, on a tiny model."""
     from sparsec.bench.gap import GapBench
