@@ -107,11 +107,12 @@ def rank_line(
     let_next(CHAINED)
     line = tl.program_id(0).to(tl.int64)
     row = line // H
+    count = tl.load(count_ptr + row)  # before anything waits for scores
     entry = entries_of(BLOCK)
     entries = (tl.load(len_ptr + row) + UNIT - 1) // UNIT
     score = tl.load(score_ptr + line * score_line + entry, entry < entries, 0.0)
     first, newest = tl.load(first_ptr + row) if ENDS else 0, tl.load(newest_ptr + row) if ENDS else 1
-    taken, at = best_and_place(keys_of(score, entry, entries, first, newest), tl.load(count_ptr + row))
+    taken, at = best_and_place(keys_of(score, entry, entries, first, newest), count)
     tl.store(listed_ptr + line * listed_line + at, entry, taken)
 
 
@@ -155,13 +156,14 @@ def rank_parts(
     let_next(CHAINED)
     line, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row = line // H
+    count = tl.load(count_ptr + row)
     entry = part * BLOCK + entries_of(BLOCK)
     entries = (tl.load(len_ptr + row) + UNIT - 1) // UNIT
     score = tl.load(score_ptr + line * score_line + entry, entry < entries, 0.0)
     first, newest = tl.load(first_ptr + row) if ENDS else 0, tl.load(newest_ptr + row) if ENDS else 1
     key = keys_of(score, entry, entries, first, newest)
     at = (line * tl.num_programs(1) + part) * slots
-    hand_on(key, entry, tl.load(count_ptr + row), key_ptr + at, entry_ptr + at, slots, PADDED)
+    hand_on(key, entry, count, key_ptr + at, entry_ptr + at, slots, PADDED)
 
 
 @triton.jit
