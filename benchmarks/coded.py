@@ -23,10 +23,10 @@ from triton.runtime.errors import OutOfResources  # noqa: E402
 
 from sparsec.pipeline import Compilation, load_manager  # noqa: E402
 
-BLOCK, TAIL, SCALE2 = 32, 128, 0.1275
-SWEEP = [  # the number of programs is no constant of the kernel: four of these are one compilation
-    ZoneSizes(1024, 128, runs, group, warps, stages, programs)
-    for (runs, warps), group, stages, programs in itertools.product(((16, 1), (16, 2), (32, 2), (32, 4), (64, 4)), (2, 4, 8), (2, 3), (2, 4, 6, 8))
+BLOCK, TAIL, PAGE, SCALE2 = 32, 128, 128, 0.1275
+SWEEP = [  # the number of programs is no constant of the kernel: those of one line are one compilation
+    ZoneSizes(chunk, rest, warps, stages, programs)
+    for (chunk, rest), warps, stages, programs in itertools.product(((1024, 128), (1024, 64), (2048, 64)), (1, 2), (2, 3, 4), (7, 8, 16, 32))
 ]
 
 
@@ -38,15 +38,15 @@ class CodedLayers:
     """Pools of several layers at `bits`, `tokens` of each of `rows` requests coded and TAIL raw behind them."""
 
     def __init__(self, rows: int, tokens: int, bits: int) -> None:
-        self.rows, self.tokens, self.page = rows, tokens, 32
-        pages = tokens // self.page
+        self.rows, self.tokens = rows, tokens
+        pages = tokens // PAGE
         units = (rows * pages + 1) * H
         self.layer_bytes = rows * tokens * H * (2 * D * bits // 8 + 2 * 4 * D // BLOCK) + rows * TAIL * H * D * 4
         self.layers = max(2, min(32, int(2e9 // self.layer_bytes)))
-        words = (self.layers, units, self.page * bits // 32, D)
-        self.k, self.v = (torch.randint(-(2**31), 2**31 - 1, words, device="cuda", dtype=torch.int32) for _ in range(2))
-        self.k_group = [torch.rand(self.layers, units, self.page // BLOCK, D, device="cuda", dtype=torch.bfloat16) * 0.1 for _ in range(2)]
-        self.v_group = [torch.rand(self.layers, units, self.page, D // BLOCK, device="cuda", dtype=torch.bfloat16) * 0.1 for _ in range(2)]
+        words = (self.layers, units, PAGE * bits // 16, D)
+        self.k, self.v = (torch.randint(-(2**15), 2**15 - 1, words, device="cuda", dtype=torch.int16) for _ in range(2))
+        self.k_group = [torch.rand(self.layers, units, PAGE // BLOCK, D, device="cuda", dtype=torch.bfloat16) * 0.1 for _ in range(2)]
+        self.v_group = [torch.rand(self.layers, units, D // BLOCK, PAGE, device="cuda", dtype=torch.bfloat16) * 0.1 for _ in range(2)]
         self.tails = [torch.randn(self.layers, (rows * TAIL // 16 + 1) * H, 16, D, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
         self.tables, self.tail_tables = [table_of(pages, rows) for _ in range(2)], [table_of(TAIL // 16, rows) for _ in range(2)]
         self.q = torch.randn(rows, H * G, D, device="cuda", dtype=torch.bfloat16)
@@ -63,8 +63,8 @@ class CodedLayers:
             kernels.attend_zones[(min(items, size.programs * 132),)](
                 self.q, self.k[n], self.k_group[0][n], self.k_group[1][n], self.v[n], self.v_group[0][n], self.v_group[1][n], self.tails[0][n],
                 self.tails[1][n], *self.tables, *self.tail_tables, self.held, self.packed, self.packed, part, lse, scale2=SCALE2, table_row=self.tables[0].stride(0),
-                tail_row=self.tail_tables[0].stride(0), **common, GP=16, PAGE=self.page, TAIL_PAGE=16, RUNS=size.runs, GROUP=size.group, TILE=16,
-                STAGES=size.stages, EXACT=False, num_warps=size.warps,
+                tail_row=self.tail_tables[0].stride(0), **common, GP=8, PAGE=PAGE, TAIL_PAGE=16, TILE=16, STAGES=size.stages, EXACT=False,
+                num_warps=size.warps,
             )  # fmt: skip
             kernels.merge_zones[(self.rows, H * G)](part, lse, self.held, self.packed, self.packed, self.out, **common, TILE=64, num_warps=4)
 
@@ -105,8 +105,6 @@ def main() -> None:
         made = CodedLayers(rows, tokens, bits)
         found = []
         for size in SWEEP if args.sweep else [Tuning(132).zones]:
-            if size.group > 32 // bits:
-                continue
             try:
                 us = timed(partial(made.run, kernels, size)) / made.layers * 1e3
             except (RuntimeError, OutOfResources) as error:

@@ -1,7 +1,8 @@
-"""The int group quantiser: values <-> codes with scales and minima, codes <-> int32 words. Knows no pages.
+"""The int group quantiser: values <-> codes with scales and minima, codes <-> int16 words. Knows no pages.
 
-A word holds 32 / bits consecutive slots of one channel, the lowest slot in the lowest bits. All arithmetic is in the values' own dtype,
-as the references do it; a constant group has scale 1 and comes back exactly.
+16 words of each channel hold a span of 16 * 16 / bits slots: word n holds slots n, n + 16, n + 32, ..., the lowest slot in the lowest bits. So the codes at one place
+of 16 words are 16 consecutive tokens, which share a block's scale: a tile of an attention kernel. All arithmetic is in the values' own dtype, as the references do
+it; a constant group has scale 1 and comes back exactly.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .layout import Codec
+from .layout import WORD_BITS, WORDS_OF_A_SPAN, Codec
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantised:
-    """codes [..., token, channel] int32; scale and minimum [..., token / block, channel] (along t) or [..., token, channel / block] (along c)."""
+    """codes [..., token, channel] of any int type; scale and minimum [..., token / block, channel] (along t) or [..., token, channel / block] (along c)."""
 
     codes: Tensor
     scale: Tensor
@@ -61,17 +62,26 @@ def _grouped(x: Tensor, codec: Codec) -> tuple[Tensor, int]:
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
-    """Codes [..., token, channel] int32 -> words [..., token * bits / 32, channel] int32 (two's complement)."""
-    per_word = 32 // bits
-    assert codes.shape[-2] % per_word == 0, f"{codes.shape[-2]} codes do not fill words of {per_word}"
-    shifts = torch.arange(per_word, device=codes.device, dtype=torch.int32)[:, None] * bits
+    """Codes [..., token, channel] int32, whole spans of tokens -> words [..., token * bits / 16, channel] int16 (two's complement)."""
+    each = WORD_BITS // bits
+    assert codes.shape[-2] % (each * WORDS_OF_A_SPAN) == 0, f"{codes.shape[-2]} codes do not fill spans of {each * WORDS_OF_A_SPAN}"
     # The codes of one word occupy disjoint bits: a wrapping sum is their union.
-    return (codes.unflatten(-2, (-1, per_word)) << shifts).sum(-2, dtype=torch.int32)
+    places = codes.unflatten(-2, (-1, each, WORDS_OF_A_SPAN)) << _shifts(bits, codes)
+    return places.sum(-3, dtype=torch.int16).flatten(-3, -2)
 
 
 def unpack(words: Tensor, bits: int) -> Tensor:
-    """Words [..., word, channel] int32 -> codes [..., word * 32 / bits, channel] int32."""
-    per_word = 32 // bits
-    shifts = torch.arange(per_word, device=words.device, dtype=torch.int32)[:, None] * bits
-    codes = words.unsqueeze(-2) >> shifts
-    return codes.bitwise_and_(2**bits - 1).flatten(-3, -2)
+    """Words [..., word, channel] int16 -> codes [..., word * 16 / bits, channel] int16."""
+    codes = words.unflatten(-2, (-1, 1, WORDS_OF_A_SPAN)) >> _shifts(bits, words)
+    return codes.bitwise_and_(2**bits - 1).flatten(-4, -2)
+
+
+def _shifts(bits: int, like: Tensor) -> Tensor:
+    """[place, 1, 1] in the type of `like`."""
+    return torch.arange(0, WORD_BITS, bits, device=like.device, dtype=like.dtype)[:, None, None]
+
+
+def place_of(slots: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Word number and shift of each slot."""
+    span = WORDS_OF_A_SPAN * WORD_BITS // bits
+    return slots // span * WORDS_OF_A_SPAN + slots % WORDS_OF_A_SPAN, slots % span // WORDS_OF_A_SPAN * bits

@@ -15,7 +15,7 @@ Position = Literal["logical", "rank"]
 Part = Literal["K", "V"]
 PARTS: tuple[Part, Part] = ("K", "V")
 
-WORD_BITS = 32
+WORD_BITS, WORDS_OF_A_SPAN = 16, 16
 DEFAULT_PAGE_SIZE = 16
 
 
@@ -34,14 +34,14 @@ class Codec:
     kind: Literal["int"] = "int"
 
     @property
-    def rows_per_word(self) -> int:
-        """Consecutive slots of one channel that share an int32."""
-        return WORD_BITS // self.bits
+    def span(self) -> int:
+        """Consecutive slots whose codes share their words (codecs.py)."""
+        return WORDS_OF_A_SPAN * WORD_BITS // self.bits
 
     @property
     def page_multiple(self) -> int:
-        """A page holds whole words and whole blocks of tokens."""
-        return lcm(self.rows_per_word, self.block if self.along == "t" else 1)
+        """A page holds whole spans and whole blocks of tokens."""
+        return lcm(self.span, self.block if self.along == "t" else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Layout:
     observes: bool = False
 
     def page_size_of(self, zone: ZoneLayout) -> int:
-        """Rows per page of a zone: `page_size`, enlarged to whole words and blocks of its codecs."""
+        """Rows per page of a zone: `page_size`, enlarged to whole spans and blocks of its codecs."""
         codecs = [codec for codec in zone.codecs.values() if codec is not None]
         return lcm(self.page_size, *(codec.page_multiple for codec in codecs))
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .codecs import Quantised, dequantise, quantise, unpack
-from .layout import Codec, LayoutError, Scope
+from .codecs import Quantised, dequantise, place_of, quantise, unpack
+from .layout import WORD_BITS, Codec, LayoutError, Scope
 from .memory import MemoryPool
 from .tables import PageTable, by_scope, pages_for, stack, table_rows
 
@@ -178,20 +178,23 @@ class RawStore:
 
 
 class PackedStore:
-    """K or V as codes of a group quantiser: int32 words along slots, scales and minima in the model's dtype."""
+    """K or V as codes of a group quantiser: words of 16 bits (codecs.py), scales and minima in the model's dtype.
+
+    words [unit, page / codes of a word, channel]; scales and minima [unit, block, channel] along tokens, [unit, block, slot] along channels.
+    """
 
     def __init__(self, stream: Stream, codec: Codec, head_dim: int, dtype: torch.dtype) -> None:
         self.stream, self.codec = stream, codec
         page = stream.geometry.page_size
-        along_tokens = codec.along == "t"
-        if not along_tokens and head_dim % codec.block:
+        self._along_tokens = codec.along == "t"
+        if not self._along_tokens and head_dim % codec.block:
             fitting = ", ".join(str(size) for size in (4, 8, 16, 32, 64, 128) if head_dim % size == 0)
             raise LayoutError(f"blocks of {codec.block} channels do not divide this model's {head_dim} channels: choose one of {fitting}")
-        lines, inner = (page // codec.block, (head_dim,)) if along_tokens else (page, (head_dim // codec.block,))
-        self._words = stream.array(page // codec.rows_per_word, (head_dim,), torch.int32, payload=True)
-        self._scale = stream.array(lines, inner, dtype, payload=True)
-        self._minimum = stream.array(lines, inner, dtype, payload=True) if codec.zero else None
-        self._rows_per_line = codec.block if along_tokens else 1
+        blocks, inner = (page // codec.block, head_dim) if self._along_tokens else (head_dim // codec.block, page)
+        self._words = stream.array(page * codec.bits // WORD_BITS, (head_dim,), torch.int16, payload=True)
+        self._scale = stream.array(blocks, (inner,), dtype, payload=True)
+        self._minimum = stream.array(blocks, (inner,), dtype, payload=True) if codec.zero else None
+        self._rows_per_line = codec.block if self._along_tokens else 1
 
     @property
     def arrays(self) -> tuple[PagedArray, PagedArray, PagedArray | None]:
@@ -200,13 +203,12 @@ class PackedStore:
 
     def stored(self, at: Addresses, layer: int, width: int) -> Quantised:
         """Codes and scales of the first `width` rows (rounded up to whole blocks)."""
-        whole = -(-width // self._rows_per_line) * self._rows_per_line
+        lines = -(-width // self._rows_per_line)
         units = at.units(layer)
-        lines = whole // self._rows_per_line
         return Quantised(
-            unpack(self._words.gather(layer, units), self.codec.bits)[:, :, :whole],
-            self._scale.gather(layer, units)[:, :, :lines],
-            None if self._minimum is None else self._minimum.gather(layer, units)[:, :, :lines],
+            unpack(self._words.gather(layer, units), self.codec.bits)[:, :, : lines * self._rows_per_line],
+            self._groups(self._scale, layer, units)[:, :, :lines],
+            None if self._minimum is None else self._groups(self._minimum, layer, units)[:, :, :lines],
         )
 
     def read(self, at: Addresses, layer: int, width: int) -> Tensor:
@@ -224,38 +226,47 @@ class PackedStore:
         shift = torch.where(valid, (source - rows) % lines, torch.zeros_like(rows))
         assert not bool(shift.any()), f"eviction from a zone quantised along tokens must drop whole blocks of {lines} rows"
         slots = at.at(layer, source)
-        first = slots[:, :, ::lines] // lines
+        groups = self._groups_at(slots[:, :, ::lines])
         kept = Quantised(
             self._codes_at(layer, slots),
-            self._scale.flat(layer)[first],
-            None if self._minimum is None else self._minimum.flat(layer)[first],
+            self._scale.flat(layer).view(-1)[groups],
+            None if self._minimum is None else self._minimum.flat(layer).view(-1)[groups],
         )
         self._write(at, layer, rows, kept, valid)
 
     def _write(self, at: Addresses, layer: int, rows: Tensor, new: Quantised, valid: Tensor | None) -> None:
         slots = at.at(layer, rows)
+        valid = torch.ones_like(slots, dtype=torch.bool) if valid is None else valid.expand(slots.shape)
         lines = self._rows_per_line
-        first = slots[:, :, ::lines] // lines
-        whole = None if valid is None else valid.expand(rows.shape)[:, :, ::lines]
-        write(self._scale, layer, first, new.scale, whole)
+        whole = valid[:, :, ::lines]
+        groups = self._groups_at(slots[:, :, ::lines][whole])
+        self._scale.flat(layer).view(-1)[groups] = new.scale[whole]
         if self._minimum is not None and new.minimum is not None:
-            write(self._minimum, layer, first, new.minimum, whole)
-        if valid is not None:
-            valid = valid.expand(slots.shape)
-            slots, codes = slots[valid], new.codes[valid]
-        else:
-            codes = new.codes
-        # Rows of one word are written at once: each adds the difference that it makes to its own bits (int32 wraps as it should).
-        per_word = self.codec.rows_per_word
-        shift = ((slots % per_word) * self.codec.bits).to(torch.int32)[..., None]
-        change = (codes - self._codes_at(layer, slots)) << shift
-        self._words.flat(layer).index_put_(((slots // per_word).reshape(-1),), change.reshape(-1, change.shape[-1]), accumulate=True)
+            self._minimum.flat(layer).view(-1)[groups] = new.minimum[whole]
+        slots, codes = slots[valid], new.codes[valid]
+        # Rows of one word are written at once: each adds the difference that it makes to its own bits (the sum wraps as it should).
+        words, shifts = place_of(slots, self.codec.bits)
+        change = (codes.to(torch.int32) - self._codes_at(layer, slots)) << shifts[..., None].to(torch.int32)
+        self._words.flat(layer).index_put_((words,), change.to(torch.int16), accumulate=True)
 
     def _codes_at(self, layer: int, slots: Tensor) -> Tensor:
-        """Codes [*slots, channel] at flat slot numbers."""
-        per_word = self.codec.rows_per_word
-        words = self._words.flat(layer)[slots // per_word]
-        return (words >> ((slots % per_word) * self.codec.bits).to(torch.int32)[..., None]) & (2**self.codec.bits - 1)
+        """Codes [*slots, channel] int32 at flat slot numbers."""
+        words, shifts = place_of(slots, self.codec.bits)
+        found = self._words.flat(layer)[words].to(torch.int32)
+        return (found >> shifts[..., None].to(torch.int32)) & (2**self.codec.bits - 1)
+
+    def _groups(self, array: PagedArray, layer: int, units: Tensor) -> Tensor:
+        """Scales or minima of whole pages: [row, kv_head, token block, channel], or [row, kv_head, slot, channel block]."""
+        found = array.gather(layer, units)
+        return found if self._along_tokens else found.unflatten(2, (-1, array.lines)).mT.flatten(2, 3)
+
+    def _groups_at(self, slots: Tensor) -> Tensor:
+        """Where the scales of flat slot numbers lie in the flat array: [*slots, channel], or [*slots, channel block]."""
+        inner = self._scale.data.shape[-1]
+        within = torch.arange(inner if self._along_tokens else self._scale.lines, device=slots.device)
+        if self._along_tokens:
+            return (slots // self.codec.block)[..., None] * inner + within
+        return ((slots // inner)[..., None] * self._scale.lines + within) * inner + (slots % inner)[..., None]
 
 
 Store = RawStore | PackedStore

@@ -7,52 +7,48 @@ from dataclasses import dataclass
 from sparsec.codegen.emit import Origin, render_decode
 from sparsec.codegen.plan import CodecPlan, Plan
 
-WORD_BITS = 32
+WORD_BITS, TILE = 16, 16
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """K or V of the older zone. bits 0: raw; each: rows of a line (a word, or a row); shared: rows of one run share their scale."""
+    """K or V of the older zone. bits 0: raw; each: rows of a line (a word, or a row); folded: a tile's rows share their scales, which go into the query."""
 
     bits: int
     each: int
     along_t: bool
     block: int
     zero: bool
-    shared: bool
+    folded: bool
 
     @property
     def format(self) -> str:
         if not self.bits:
             return "[unit, PAGE, D]"
-        lines = f"PAGE / {self.block}, D" if self.along_t else f"PAGE, D / {self.block}"
+        lines = f"PAGE / {self.block}, D" if self.along_t else f"D / {self.block}, PAGE"
         return f"words of {self.bits}-bit codes [unit, PAGE / {self.each}, D], scales{' and minima' if self.zero else ''} [unit, {lines}]"
 
 
 def two_zones_text(plan: Plan, origin: Origin) -> str:
     """decode.py of an artifact whose method has two zones."""
     newest, older = plan.layout.zones
-    span = max(_each(older.key), _each(older.value))
-    k, v = _part(older.key, span), _part(older.value, span)
+    k, v = _part(older.key, key=True), _part(older.value, key=False)
     stored = [name for part, letter in ((k, "k"), (v, "v")) for name in _pointers(part, letter)]
-    raw = [part for part in (k, v) if not part.bits]
-    coded = ["lines_of", "rows_of"] + (["decoded", "decoded_rows", "scales_of", "spread"] if len(raw) < 2 else [])
+    coded = {"lines_of", "rows_of", "whole_steps"} | ({"decoded_rows"} if k.bits or v.bits else set())
+    coded |= {"folded", "numbers"} if k.folded else set()
+    coded |= {"decoded", "scales_of"} if v.bits or (k.bits and not k.folded) else set()
     return render_decode(
-        "two_zones.py.j2", plan, origin, parts="write_rows, attend_zones, merge_zones", coded=sorted(coded), stored=stored, span=span,
+        "two_zones.py.j2", plan, origin, parts="write_rows, attend_zones, merge_zones", coded=sorted(coded), stored=stored, step=TILE * max(k.each, v.each),
         tables="One table of each part in each zone serves all layers and heads.", k=k, v=v, zone=older.name, tail=newest.name,
         apart=True, firsts=False, per_head=False, positions=False, mass=None, pages=None, written="", shapes="",
     )  # fmt: skip
 
 
-def _each(codec: CodecPlan | None) -> int:
-    return 1 if codec is None else WORD_BITS // codec.bits
-
-
-def _part(codec: CodecPlan | None, span: int) -> Part:
+def _part(codec: CodecPlan | None, *, key: bool) -> Part:
     if codec is None:
         return Part(0, 1, False, 1, False, False)
     along_t = codec.along == "t"
-    return Part(codec.bits, _each(codec), along_t, codec.block, codec.zero, along_t and codec.block % span == 0)
+    return Part(codec.bits, WORD_BITS // codec.bits, along_t, codec.block, codec.zero, key and along_t and codec.block % TILE == 0)
 
 
 def _pointers(part: Part, letter: str) -> list[str]:

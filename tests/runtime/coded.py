@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from sparsec_runtime.codecs import dequantise, pack, quantise
+from sparsec_runtime.gpu.blocks import pow2
 from sparsec_runtime.layout import Codec
 from torch import Tensor
 
@@ -53,27 +54,29 @@ def part_pools(lengths: list[tuple[int, int]], codec: Codec | None, heads: int, 
         return PartPools(lines, lines, lines, tail, table, tail_table, packed, values)
     stored = [quantise(row, codec) if row.shape[1] else None for row in older]
     read = [row if found is None else dequantise(found, codec) for row, found in zip(older, stored)]
-    each, block = codec.rows_per_word, codec.block if codec.along == "t" else 1
-    empty = torch.zeros(heads, 0, dim, dtype=torch.int32)
-    words = [empty if found is None else pack(_filled(found.codes, each), codec.bits) for found in stored]
+    block = codec.block if codec.along == "t" else 1
+    empty = torch.zeros(heads, 0, dim, dtype=torch.int16)
+    words = [empty if found is None else pack(_filled(found.codes, codec.span), codec.bits) for found in stored]
     inner = dim if codec.along == "t" else dim // codec.block
     nothing = torch.zeros(heads, 0, inner, dtype=dtype)
     state = generator.get_state()
     pools = []
     for lines, page, junk in (
-        (words, pages[0] // each, -1.0), ([nothing if s is None else s.scale for s in stored], pages[0] // block, float("nan")),
+        (words, pages[0] * codec.bits // 16, -1.0), ([nothing if s is None else s.scale for s in stored], pages[0] // block, float("nan")),
         ([nothing if s is None or s.minimum is None else s.minimum for s in stored], pages[0] // block, float("nan")),
     ):  # fmt: skip
         generator.set_state(state)  # one order of pages for all arrays of a zone
         pools.append(paged(lines, page, generator, junk) if codec.zero or lines[0].shape[2:] else (lines[0], tail_table))
     (lines, table), (scale, _), (low, _) = pools
+    if codec.along == "c":
+        scale, low = (pool.mT.contiguous() for pool in (scale, low))  # a page's rows side by side
     rows = [torch.cat((old, new[:, old.shape[1] :]), 1) for old, new in zip(read, values)]
     return PartPools(lines, scale, low if codec.zero else scale, tail, table, tail_table, packed, rows)
 
 
-def _filled(codes: Tensor, each: int) -> Tensor:
-    """Codes up to a whole word, which later rows would fill: anything may stand there."""
-    return torch.cat((codes, codes.new_full((codes.shape[0], -codes.shape[1] % each, codes.shape[2]), 1)), 1)
+def _filled(codes: Tensor, span: int) -> Tensor:
+    """Codes up to a whole span, which later rows would fill: anything may stand there."""
+    return torch.cat((codes, codes.new_full((codes.shape[0], -codes.shape[1] % span, codes.shape[2]), 1)), 1)
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
@@ -89,7 +92,7 @@ def attend(kernels: object, k: PartPools, v: PartPools, lengths: list[int], q: T
     heads = k.rows[0].shape[0]
     group = q_heads // heads
     held = torch.tensor(lengths, dtype=torch.int32, device=device)
-    chunk, rest = sizes.get("CHUNK", 128), sizes.get("REST", 32)
+    chunk, rest = sizes.get("CHUNK", 1024), sizes.get("REST", 32)
     items = heads * sum(18 + n // (chunk // 8) + n // rest for n in lengths)
     part, lse = torch.full((items, group, dim), float("nan"), device=device), torch.full((items, group), float("nan"), device=device)
     out = torch.full(q.shape, float("nan"), device=device, dtype=q.dtype)
@@ -107,8 +110,8 @@ def attend(kernels: object, k: PartPools, v: PartPools, lengths: list[int], q: T
     moved = {name: value for name, value in moved.items() if name in kernels.attend_zones.arg_names}
     kernels.attend_zones[(5,)](
         q_ptr=q.to(device), **moved, len_ptr=held, part_ptr=part, lse_ptr=lse, scale2=dim**-0.5 * 1.4426950408889634,
-        table_row=moved["k_table_ptr"].stride(0), tail_row=moved["k_tail_table_ptr"].stride(0), **common, GP=max(16, group), PAGE=pages[0], TAIL_PAGE=pages[1],
-        RUNS=sizes.get("RUNS", 16), GROUP=sizes.get("GROUP", 2), TILE=16, STAGES=sizes.get("STAGES", 1), EXACT=q.dtype == torch.float32,
+        table_row=moved["k_table_ptr"].stride(0), tail_row=moved["k_tail_table_ptr"].stride(0), **common, GP=max(8, pow2(group)), PAGE=pages[0], TAIL_PAGE=pages[1],
+        TILE=16, STAGES=sizes.get("STAGES", 1), EXACT=q.dtype == torch.float32,
         num_warps=sizes.get("warps", 4),
     )  # fmt: skip
     kernels.merge_zones[(rows, q_heads)](

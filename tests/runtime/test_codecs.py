@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from sparsec_runtime.codecs import Quantised, dequantise, pack, quantise, unpack
+from sparsec_runtime.codecs import Quantised, dequantise, pack, place_of, quantise, unpack
 from sparsec_runtime.layout import Codec
 
 
@@ -22,18 +22,27 @@ def test_codes_along_channels_are_those_of_the_worked_example():
     assert torch.allclose(stored.scale, torch.tensor([[0.3, 0.0466667]])) and torch.allclose(stored.minimum, torch.tensor([[-1.5, 0.1]]))
 
 
-def test_words_hold_the_lowest_slot_in_the_lowest_bits():
-    first = torch.tensor([0, 2, 3, 5, 7, 8, 10, 15], dtype=torch.int32)[:, None]
-    second = torch.tensor([0, 2, 4, 6, 9, 11, 13, 15], dtype=torch.int32)[:, None]
-    assert pack(torch.cat((first, second)), 4).flatten().tolist() == [-91794656, -38181856]
-    assert [word & 0xFFFFFFFF for word in (-91794656, -38181856)] == [0xFA875320, 0xFDB96420]
-    ramp = torch.arange(16, dtype=torch.int32)[:, None] % 4
-    assert pack(ramp, 2).item() == -454761244
+def test_words_hold_slots_that_lie_16_apart_the_lowest_in_the_lowest_bits():
+    slots = torch.arange(64, dtype=torch.int32)
+    words = pack((slots // 16 * 3)[:, None], 4)  # slot n + 16 j has code 3 j
+    assert words.dtype == torch.int16 and [word & 0xFFFF for word in words.flatten().tolist()] == [0x9630] * 16
+    ramp = pack((torch.arange(128, dtype=torch.int32) // 16 % 4)[:, None], 2)
+    assert [word & 0xFFFF for word in ramp.flatten().tolist()] == [0b1110010011100100] * 16
+    assert pack((slots == 18)[:, None] * 5, 4).flatten().tolist() == [0, 0, 5 << 4] + [0] * 13
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_the_place_of_a_slot_is_where_packing_puts_it(bits):
+    span = 256 // bits
+    for slot in (0, 1, 15, 16, span - 1, span, 2 * span - 17):
+        word, shift = place_of(torch.tensor(slot), bits)
+        packed = pack((torch.arange(2 * span, dtype=torch.int32) == slot)[:, None] * 3, bits).flatten().tolist()
+        assert [n for n, value in enumerate(packed) if value] == [word] and packed[word] & 0xFFFF == 3 << shift
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_unpacking_gives_the_codes_back(bits):
-    codes = torch.randint(0, 2**bits, (2, 3, 64, 5), dtype=torch.int32, generator=torch.Generator().manual_seed(bits))
+    codes = torch.randint(0, 2**bits, (2, 3, 256, 5), dtype=torch.int32, generator=torch.Generator().manual_seed(bits))
     assert torch.equal(unpack(pack(codes, bits), bits), codes)
 
 

@@ -15,16 +15,16 @@ os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
 from coded import attend, attended, paged, part_pools
 from engines import add, engine, ids_of_rows, prompt, with_kernels
-from sparsec_runtime.codecs import quantise
+from sparsec_runtime.codecs import place_of, quantise
 from sparsec_runtime.gpu.graphs import DecodeGraphs
-from sparsec_runtime.gpu.kernels.coded import _decode_text
+from sparsec_runtime.gpu.kernels.coded import _decode_text, lift_of
 from sparsec_runtime.gpu.kernels.encode import encode_rows, shift_rows
 from sparsec_runtime.layout import Codec
 
 from sparsec.pipeline import Compilation, load_manager
 
 # rows held, of which K and of which V lie in the older zone: nothing there, one row in the tail, parts apart both ways, a chunk and more
-RAGGED = ((5, 0, 0), (33, 32, 32), (70, 64, 40), (70, 32, 61), (165, 160, 160), (1, 0, 0))
+RAGGED = ((5, 0, 0), (33, 32, 32), (70, 64, 40), (70, 32, 61), (300, 288, 290), (1, 0, 0))
 
 
 def both_parts(codecs, ragged, heads, dim, pages, dtype=torch.float32):
@@ -45,12 +45,16 @@ def check_attention(method_params, codecs, ragged, heads, group, dim, pages):
 )
 def test_attention_over_coded_and_raw_rows_equals_plain_attention(k_bits, v_bits, group, dim):
     codecs = Codec(k_bits, "t", 32), Codec(v_bits, "c", 32)
-    check_attention({"k_bits": k_bits, "v_bits": v_bits, "block": 32}, codecs, RAGGED, 2, group, dim, (32, 16))
+    check_attention({"k_bits": k_bits, "v_bits": v_bits, "block": 32}, codecs, RAGGED, 2, group, dim, (128, 16))
 
 
-def test_blocks_smaller_than_a_word():
+def test_blocks_smaller_than_a_tile():
     ragged = ((30, 8, 8), (41, 24, 17), (150, 136, 150))
-    check_attention({"k_bits": 2, "v_bits": 2, "block": 8}, (Codec(2, "t", 8), Codec(2, "c", 8)), ragged, 1, 2, 32, (16, 16))
+    check_attention({"k_bits": 2, "v_bits": 2, "block": 8}, (Codec(2, "t", 8), Codec(2, "c", 8)), ragged, 1, 2, 32, (128, 16))
+
+
+def test_channels_that_are_no_power_of_two():
+    check_attention({"k_bits": 4, "v_bits": 4, "block": 16}, (Codec(4, "t", 16), Codec(4, "c", 16)), RAGGED, 1, 4, 80, (64, 16))
 
 
 @pytest.mark.parametrize("codec", [
@@ -58,14 +62,14 @@ def test_blocks_smaller_than_a_word():
     Codec(2, "c", 16), Codec(4, "c", 32), Codec(8, "c", 8), Codec(2, "c", 8, zero=False),
 ], ids=str)  # fmt: skip
 def test_encoding_gives_the_words_scales_and_minima_of_the_torch_path(codec):
-    heads, dim, page, tail_page, layers = 2, 48 if codec.block <= 16 else 64, 32, 16, 2
+    heads, dim, page, tail_page, layers = 2, 48 if codec.block <= 16 else 64, 128, 16, 2
     step = codec.block if codec.along == "t" else 1
-    rows = [(0, 3 * step), (5 * step, 2 * step), (4 * step, 0), (7 * step, step)]  # rows that lie there, rows that come
+    rows = [(0, 3 * step), (5 * step, 2 * step), (4 * step, 0), (7 * step, step), (128 - step, 2 * step)]  # rows that lie there, rows that come
     generator = torch.Generator().manual_seed(3)
     values = [torch.randn(layers * heads, packed + moved, dim, generator=generator) for packed, moved in rows]
     values[0][:, :step] = 1.5  # a constant group
     tails, tail_table = paged([row[:, packed:] for row, (packed, _) in zip(values, rows)], tail_page, generator, float("nan"))
-    each, lines = codec.rows_per_word, 1 if codec.along == "c" else codec.block
+    lines = 1 if codec.along == "c" else codec.block
     counts = [-(-max(1, packed + moved) // page) for packed, moved in rows]
     table = torch.zeros(len(rows), max(counts), dtype=torch.int32)
     order, first = torch.randperm(sum(counts), generator=generator) + 1, 0
@@ -73,8 +77,8 @@ def test_encoding_gives_the_words_scales_and_minima_of_the_torch_path(codec):
         table[n, :count], first = order[first : first + count], first + count
     units = (sum(counts) + 1) * heads
     inner = dim if codec.along == "t" else dim // codec.block
-    words = torch.full((layers, units, page // each, dim), -1, dtype=torch.int32)
-    scale, low = (torch.full((layers, units, page // lines, inner), float("nan")) for _ in range(2))
+    words = torch.full((layers, units, page * codec.bits // 16, dim), -1, dtype=torch.int16)
+    scale, low = (torch.full((layers, units, *((page // lines, inner) if codec.along == "t" else (inner, page))), float("nan")) for _ in range(2))
     wanted = []
     for n, (packed, moved) in enumerate(rows):
         full = values[n].unflatten(0, (layers, heads))
@@ -84,13 +88,12 @@ def test_encoding_gives_the_words_scales_and_minima_of_the_torch_path(codec):
             continue
         for token in range(packed):  # what lies there already: codes bit by bit, as the torch path leaves them
             unit, slot = table[n, token // page].long() * heads + torch.arange(heads), token % page
-            shift = token % each * codec.bits
+            word, shift = place_of(torch.tensor(slot), codec.bits)
             mask = (2**codec.bits - 1) << shift
-            mask = mask - 2**32 if mask >= 2**31 else mask
-            words[:, unit, slot // each] = (words[:, unit, slot // each] & ~mask) | (whole.codes[:, :, token] << shift)
+            words[:, unit, word] = ((words[:, unit, word].int() & ~mask) | (whole.codes[:, :, token] << shift)).to(torch.int16)
     tail_pool = tails.unflatten(0, (-1, layers * heads)).unflatten(1, (layers, heads)).movedim(1, 0).flatten(1, 2).contiguous()
     moved, packed = (torch.tensor([row[n] for row in rows], dtype=torch.int32) for n in (1, 0))
-    run = max(each, lines)
+    run = codec.page_multiple
     encode_rows[(len(rows) * heads, layers, 1 + 3 * step // run + 1)](
         tail_pool, words, scale, low, tail_table, table, moved, packed, tail_pool.stride(0), words.stride(0), scale.stride(0), tail_table.stride(0),
         table.stride(0), H=heads, D=dim, DP=1 << (dim - 1).bit_length(), FROM_PAGE=tail_page, PAGE=page, ROWS=run, BITS=codec.bits, ALONG_T=codec.along == "t",
@@ -99,12 +102,11 @@ def test_encoding_gives_the_words_scales_and_minima_of_the_torch_path(codec):
     for n, (held, came) in enumerate(rows):
         for token in range(held + came):
             unit, slot = table[n, token // page].long() * heads + torch.arange(heads), token % page
-            codes = (words[:, unit, slot // each] >> (slot % each * codec.bits)) & (2**codec.bits - 1)
-            assert torch.equal(codes, wanted[n].codes[:, :, token]), (n, token)
+            word, shift = place_of(torch.tensor(slot), codec.bits)
+            assert torch.equal((words[:, unit, word].int() >> shift) & (2**codec.bits - 1), wanted[n].codes[:, :, token]), (n, token)
             if token >= held:
-                assert torch.equal(scale[:, unit, slot // lines], wanted[n].scale[:, :, token // lines])
-                if codec.zero:
-                    assert torch.equal(low[:, unit, slot // lines], wanted[n].minimum[:, :, token // lines])
+                for pool, given in ((scale, wanted[n].scale), *(((low, wanted[n].minimum),) if codec.zero else ())):
+                    assert torch.equal(pool[:, unit, slot // lines] if codec.along == "t" else pool[:, unit, :, slot], given[:, :, token // lines])
 
 
 def test_rows_behind_those_that_went_move_to_the_front():
@@ -124,24 +126,22 @@ def test_rows_behind_those_that_went_move_to_the_front():
 @pytest.mark.parametrize("half", ["bf16", "f16"])
 @pytest.mark.parametrize("bits", [2, 4])
 def test_the_instructions_that_decode_two_words_give_each_code(bits, half):
-    """What the interpreter cannot run, by its constants: code bits in a mantissa, then one multiply-add that is exact in the half-wide type."""
+    """What the interpreter cannot run, by its constants: a code's bits in the mantissa of a power of two are the code plus that power."""
     kind = torch.bfloat16 if half == "bf16" else torch.float16
-    words = torch.randint(-(2**31), 2**31 - 1, (64,), generator=torch.Generator().manual_seed(bits), dtype=torch.int64) & 0xFFFFFFFF
+    words = torch.randint(0, 2**16, (64,), generator=torch.Generator().manual_seed(bits)).tolist()
 
     def number(pattern: int) -> float:
         return torch.tensor([pattern & 0xFFFF], dtype=torch.int32).to(torch.uint16).view(kind).item()
 
-    for j in range(32 // bits):
-        text = _decode_text.fn(bits, j, half) if hasattr(_decode_text, "fn") else _decode_text(bits, j, half)
-        side, shift = re.search(r"0x(5410|7632)", text)[1], int(re.search(r"shr\.u32 a, a, (\d+)", text)[1])
+    for j in range(16 // bits):
+        text = _decode_text.fn(bits, j, half, False)
+        side, by = re.search(r"sh([rl])\.\w+ a, \$1, (\d+)", text).groups()
         mask, base = (int(found, 16) & 0xFFFF for found in re.search(r"lop3\.b32 a, a, 0x(\w+), 0x(\w+), 0xEA", text).groups())
-        one, off = (number(int(re.search(rf"mov\.b32 {name}, 0x(\w+)", text)[1], 16)) for name in "mo")
-        halves = (words >> 16 if side == "7632" else words) & 0xFFFF
-        for word, low in zip(words.tolist(), halves.tolist()):
-            # The shift moves both halves of a pair at once: bits that cross from the upper half must be masked away, so any may stand above.
-            patterns = [(((above << 16 | low) >> shift) & mask) | base for above in (0, 0xFFFF)]
-            assert patterns[0] == patterns[1]
-            assert number(patterns[0]) * one + off == (word >> (j * bits)) & (2**bits - 1), (bits, j, half)
+        for word in words:
+            # The shift moves both halves of a pair at once: bits that cross from the other half must be masked away, so any may stand there.
+            pairs = [(above << 16 | word, 0) for above in (0, 0xFFFF)] + [(word << 16 | below, 16) for below in (0, 0xFFFF)]
+            patterns = {((pair >> int(by) if side == "r" else pair << int(by)) >> at) & mask | base for pair, at in pairs}
+            assert [number(pattern) - lift_of.fn(bits, False) for pattern in patterns] == [(word >> (j * bits)) & (2**bits - 1)], (bits, j, half)
 
 
 # params, prompt lengths, new tokens: keys go in bursts and values one by one, or both in blocks

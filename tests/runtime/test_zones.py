@@ -293,6 +293,7 @@ def test_bytes_are_those_of_the_pages_held():
     cache = manager(Packing)
     stream = Stream.random(cache, 33, 0)
     forward(cache, [stream], 33)
-    # packed K: 32 rows in 2 pages of 16; packed V: 30 rows in 4 pages of 8; tail K: 1 row, tail V: 3 rows, a page of 8 each.
-    per_head = 2 * (8 * 4 + 2 * 4 * 8 * 4) + 4 * (8 * 4 + 2 * 8 * 2 * 4) + 2 * 8 * 8 * 4
+    # packed K: 32 rows, packed V: 30 rows, a page of 128 (a span of 2 bit codes) each; tail K: 1 row, tail V: 3 rows, a page of 8 each.
+    codes, scales = (128 * 8 * 2 + 128 * 8 * 4) // 8, 2 * (128 // 4 * 8 + 128 * 8 // 4) * 4
+    per_head = codes + scales + 2 * 8 * 8 * 4
     assert cache.bytes(stream.handle).kv == per_head * SHAPE.layers * SHAPE.kv_heads

@@ -46,12 +46,12 @@ def _move_part(storage: Storage, moves: Moves, part: Part, tables: Mapping[str, 
     pages = {"FROM_PAGE": tail.stream.geometry.page_size, "PAGE": older.stream.geometry.page_size}
     if isinstance(older, PackedStore):
         codec, (words, scale, low) = older.codec, older.arrays
-        rows = max(codec.rows_per_word, codec.block if codec.along == "t" else 1)
+        rows = codec.page_multiple
         runs = int((-(-(host[0] + host[1]) // rows) - host[1] // rows).max())
         encode_rows[(places, storage.layers, runs)](
             data, words.data, scale.data, scale.data if low is None else low.data, table, target, moved, packed,
             data.stride(0), words.data.stride(0), scale.data.stride(0), table.stride(0), target.stride(0), **common, **pages, ROWS=rows,
-            BITS=codec.bits, ALONG_T=codec.along == "t", BLOCK=codec.block, ZERO=codec.zero, num_warps=4,
+            BITS=codec.bits, ALONG_T=codec.along == "t", BLOCK=codec.block, ZERO=codec.zero, num_warps=8,
         )  # fmt: skip
     else:
         to = older.rows.data

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..layout import PARTS
 from ..storage import Storage
 from ..zones import PackedStore, RawStore
-from .blocks import tile_of
+from .blocks import pow2, tile_of
 from .buffers import K_PACKED, V_PACKED, DecodeBuffers
 from .tuning import ZoneSizes
 
@@ -42,12 +42,12 @@ def attend_two_zones(
     older, newest = (storage.stream_of(zone, "K") for zone in storage.zone_names)
     held, packed = buffers.held_of(layer), (buffers.header[K_PACKED], buffers.header[V_PACKED])
     common = {"entries": buffers.rows, "EP": tile_of(buffers.rows), "CHUNK": size.chunk, "REST": size.rest}
+    assert size.chunk % (8 * _step(storage)) == 0, f"an eighth of {size.chunk} tokens is no multiple of {_step(storage)}"
     kernels.attend_zones[(min(buffers.part.shape[0], programs),)](
         buffers.q, **zone_pointers(storage, buffers, layer, kernels.attend_zones.arg_names), len_ptr=held, k_packed_ptr=packed[0], v_packed_ptr=packed[1],
         part_ptr=buffers.part, lse_ptr=buffers.part_lse, scale2=scale2, table_row=buffers.tables[older.name].stride(0),
-        tail_row=buffers.tables[newest.name].stride(0), **common, **heads, PAGE=older.geometry.page_size, TAIL_PAGE=newest.geometry.page_size,
-        RUNS=size.runs, GROUP=min(size.group, _span(storage)), TILE=16, STAGES=size.stages if _runs_share_scales(storage) else 1, EXACT=buffers.q.element_size() == 4,
-        num_warps=size.warps, **options,
+        tail_row=buffers.tables[newest.name].stride(0), **common, **{**heads, "GP": max(8, pow2(heads["G"]))}, PAGE=older.geometry.page_size,
+        TAIL_PAGE=newest.geometry.page_size, TILE=16, STAGES=size.stages, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **options,
     )  # fmt: skip
     kernels.merge_zones[(buffers.rows, heads["H"] * heads["G"])](
         buffers.part, buffers.part_lse, held, *packed, buffers.attended, **common, H=heads["H"], G=heads["G"], D=heads["D"], DP=heads["DP"],
@@ -55,13 +55,7 @@ def attend_two_zones(
     )  # fmt: skip
 
 
-def _runs_share_scales(storage: Storage) -> bool:
-    """Whether blocks of tokens hold whole runs. Else each token of a run has a tile of scales, and those of two steps do not fit in shared memory."""
-    codecs = [store.codec for store in storage.stores.values() if isinstance(store, PackedStore)]
-    return all(codec.along == "c" or codec.block % _span(storage) == 0 for codec in codecs)
-
-
-def _span(storage: Storage) -> int:
-    """Tokens of a run: of the longest line of K and V."""
+def _step(storage: Storage) -> int:
+    """Tokens that one step of the older zone's attention reads: the longest span of K and V."""
     stores = [storage.stores[storage.zone_names[0], part] for part in PARTS]
-    return max(store.codec.rows_per_word if isinstance(store, PackedStore) else 1 for store in stores)
+    return max(store.codec.span if isinstance(store, PackedStore) else 16 for store in stores)

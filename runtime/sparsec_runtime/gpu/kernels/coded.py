@@ -1,51 +1,65 @@
 """Device functions for rows that lie as codes of a group quantiser (codecs.py says the format): scales and minima, values from words. Part of the ABI of generated code.
 
-A word holds consecutive tokens of one channel. Attention does not depend on the order of tokens, so tile j of a step holds the j-th token of each of W runs of
-tokens: codes are shifted out of registers and nothing changes lanes.
+Attention reads a zone in tiles of 16 consecutive rows: the codes at one place of 16 words. K's tiles are [16, DP] and V's [DP, 16], each the first operand of a
+product, so that codes are taken out of words in the layout in which tensor cores read them and nothing changes lanes afterwards.
+
+A number that comes out of a word by one instruction is its code plus `lift`: the code's bits in the mantissa of 2^bits. What is added to it takes that into account.
 """
 
 import triton
 import triton.language as tl
 
-from .tools import unit_of
+from .tools import product, unit_of
+
+ROWS = tl.constexpr(16)  # of a tile
 
 
 @triton.constexpr_function
-def _decode_text(bits, j, half):
-    """PTX: values of the codes j of two words ($1, $2) by their scales ($3) and minima ($4); half: bf16 or f16.
+def lift_of(bits, exact):
+    """By how much the numbers of `decoded` exceed the codes, before scales: 0 where they are made from integers."""
+    return 0.0 if exact or bits == 8 else 2.0**bits
 
-    Code bits OR-ed into the mantissa of 2^m are the number 2^m + code * 2^depth: an exact multiply-add gives the code, up to three codes need no shift.
-    """
+
+@triton.constexpr_function
+def _decode_text(bits, j, half, scaled):
+    """PTX: the codes j of two words ($1) as numbers, or `scaled`: by their scales ($2) and minima ($3); half: bf16 or f16."""
     mantissa, bias = (7, 127) if half == "bf16" else (10, 15)
-    side, place = divmod(j * bits, 16)
-    depth = place % (mantissa // bits * bits)
-    base = (bias + mantissa) << mantissa
-    mask = (2**bits - 1) << depth
-    one, off = (bias - depth) << mantissa, 0x8000 | ((bias + mantissa - depth) << mantissa)
+    depth = mantissa - bits  # a code's bits are the mantissa's highest
+    by = j * bits - depth
+    shift = f"shr.u32 a, $1, {by};" if by > 0 else f"shl.b32 a, $1, {-by};"
+    mask, base = (2**bits - 1) << depth, (bias + bits) << mantissa
+    last = f"fma.rn.{half}x2 $0, a, $2, $3;" if scaled else "mov.b32 $0, a;"
     return f"""{{
-        .reg .b32 a, m, o;
-        prmt.b32 a, $1, $2, {"0x7632" if side else "0x5410"};
-        shr.u32 a, a, {place - depth};
+        .reg .b32 a;
+        {shift}
         lop3.b32 a, a, 0x{mask:04X}{mask:04X}, 0x{base:04X}{base:04X}, 0xEA;
-        mov.b32 m, 0x{one:04X}{one:04X};
-        mov.b32 o, 0x{off:04X}{off:04X};
-        fma.rn.{half}x2 a, a, m, o;
-        fma.rn.{half}x2 $0, a, $3, $4;
+        {last}
     }}"""
 
 
 @triton.jit
-def decoded(words, scale, low, J: tl.constexpr, BITS: tl.constexpr, EXACT: tl.constexpr):
-    """Values of the codes J of words, in the type of the scales."""
+def numbers(words, J: tl.constexpr, BITS: tl.constexpr, EXACT: tl.constexpr, kind: tl.constexpr):
+    """The codes J of words, plus lift_of(BITS, EXACT), as `kind`."""
     if EXACT or BITS == 8:
-        return ((words >> (J * BITS)) & (2**BITS - 1)).to(scale.dtype) * scale + low
+        return ((words >> (J * BITS)) & (2**BITS - 1)).to(kind)
+    elif kind == tl.bfloat16:
+        return tl.inline_asm_elementwise(_decode_text(BITS, J, "bf16", False), "=r,r", [words], dtype=tl.bfloat16, is_pure=True, pack=2)
+    else:
+        return tl.inline_asm_elementwise(_decode_text(BITS, J, "f16", False), "=r,r", [words], dtype=tl.float16, is_pure=True, pack=2)
+
+
+@triton.jit
+def decoded(words, scale, low, J: tl.constexpr, BITS: tl.constexpr, EXACT: tl.constexpr):
+    """Values of the codes J of words, in the type of the scales; low: of `scales_of`."""
+    if EXACT or BITS == 8:
+        return numbers(words, J, BITS, EXACT, scale.dtype) * scale + low
     elif scale.dtype == tl.bfloat16:
         return tl.inline_asm_elementwise(
-            _decode_text(BITS, J, "bf16"), "=r,r,r,r,r", [words, scale, low], dtype=tl.bfloat16, is_pure=True, pack=2
+            _decode_text(BITS, J, "bf16", True), "=r,r,r,r", [words, scale, low], dtype=tl.bfloat16, is_pure=True, pack=2
         )
     else:
         return tl.inline_asm_elementwise(
-            _decode_text(BITS, J, "f16"), "=r,r,r,r,r", [words, scale, low], dtype=tl.float16, is_pure=True, pack=2
+            _decode_text(BITS, J, "f16", True), "=r,r,r,r", [words, scale, low], dtype=tl.float16, is_pure=True, pack=2
         )
 
 
@@ -56,59 +70,95 @@ def below_zero(scale, BITS: tl.constexpr):
 
 
 @triton.jit
-def groups_of(
-    ptr, unit, slot, here, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, ALONG_T: tl.constexpr, BLOCK: tl.constexpr
-):
-    """Scales or minima of the rows `slot` [n]: [n, DP] along tokens; [n, DP // BLOCK] along channels, which `spread` makes [n, DP]."""
-    if ALONG_T:
-        c = tl.arange(0, DP)
-        line = unit * (PAGE // BLOCK) + slot // BLOCK
-        return tl.load(ptr + line[:, None] * D + c[None, :], here[:, None] & (c < D)[None, :], 0.0)
+def spread(values, AXIS: tl.constexpr, TIMES: tl.constexpr):
+    """Each entry of a tile TIMES times along an axis."""
+    a: tl.constexpr = values.shape[0]
+    b: tl.constexpr = values.shape[1]
+    if TIMES == 1:
+        return values
+    elif AXIS == 0:
+        return tl.reshape(tl.broadcast_to(values[:, None, :], a, TIMES, b), a * TIMES, b)
     else:
-        group = tl.arange(0, DP // BLOCK)
-        line = unit * PAGE + slot
-        return tl.load(ptr + line[:, None] * (D // BLOCK) + group[None, :], here[:, None] & (group < D // BLOCK)[None, :], 0.0)
+        return tl.reshape(tl.broadcast_to(values[:, :, None], a, b, TIMES), a, b * TIMES)
 
 
 @triton.jit
-def spread(values, ALONG_T: tl.constexpr, BLOCK: tl.constexpr):
-    """Scales or minima for each channel [n, DP]."""
-    if ALONG_T:
-        return values
+def groups_of(ptr, unit, slot, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, ALONG_T: tl.constexpr, BLOCK: tl.constexpr, FLIP: tl.constexpr):
+    """Scales or minima of the tile from `slot` on: [ROWS, DP], or [DP, ROWS] if FLIP."""
+    c, t, g = tl.arange(0, DP), tl.arange(0, ROWS), tl.arange(0, DP // BLOCK)
+    of: tl.constexpr = min(BLOCK, ROWS)
+    n = tl.arange(0, ROWS // of)
+    blocks = unit * (PAGE // BLOCK) + slot // BLOCK + n
+    channels = (unit * (D // BLOCK) + g) * PAGE + slot
+    if ALONG_T and FLIP:
+        return spread(tl.load(ptr + blocks[None, :] * D + c[:, None], (c < D)[:, None], 0.0), 1, of)
+    elif ALONG_T:
+        return spread(tl.load(ptr + blocks[:, None] * D + c[None, :], (c < D)[None, :], 0.0), 0, of)
+    elif FLIP:
+        return spread(tl.load(ptr + channels[:, None] + t[None, :], (g < D // BLOCK)[:, None], 0.0), 0, BLOCK)
     else:
-        n: tl.constexpr = values.shape[0]
-        groups: tl.constexpr = values.shape[1]
-        return tl.reshape(tl.broadcast_to(values[:, :, None], n, groups, BLOCK), n, groups * BLOCK)
+        return spread(tl.load(ptr + channels[None, :] + t[:, None], (g < D // BLOCK)[None, :], 0.0), 1, BLOCK)
 
 
 @triton.jit
 def scales_of(
-    scale_ptr, low_ptr, unit, token, end, first, COUNT: tl.constexpr, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.constexpr,
-    BITS: tl.constexpr, ALONG_T: tl.constexpr, BLOCK: tl.constexpr, ZERO: tl.constexpr,
+    scale_ptr, low_ptr, unit, slot, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BITS: tl.constexpr, ALONG_T: tl.constexpr,
+    BLOCK: tl.constexpr, ZERO: tl.constexpr, EXACT: tl.constexpr, FLIP: tl.constexpr,
 ):  # fmt: skip
-    """Scales and minima of the tokens `token` + j for COUNT j from `first` on: two tuples of tiles; 0 from token `end` on."""
-    scales, lows = (), ()
-    slot = token % PAGE
-    for j in tl.static_range(COUNT):
-        scale = groups_of(scale_ptr, unit, slot + first + j, token + first + j < end, PAGE, D, DP, ALONG_T, BLOCK)
-        scales = scales + (scale,)
-        if ZERO:
-            lows = lows + (groups_of(low_ptr, unit, slot + first + j, token + first + j < end, PAGE, D, DP, ALONG_T, BLOCK),)
-        else:
-            lows = lows + (below_zero(scale, BITS),)
-    return scales, lows
+    """Scales of a tile and the minima that `decoded` adds."""
+    scale = groups_of(scale_ptr, unit, slot, PAGE, D, DP, ALONG_T, BLOCK, FLIP)
+    if ZERO:
+        low = groups_of(low_ptr, unit, slot, PAGE, D, DP, ALONG_T, BLOCK, FLIP)
+    else:
+        low = below_zero(scale, BITS)
+    lift: tl.constexpr = lift_of(BITS, EXACT)
+    if lift > 0:
+        low = low - scale * lift
+    return scale, low
 
 
 @triton.jit
-def lines_of(ptr, unit, token, end, SPAN: tl.constexpr, EACH: tl.constexpr, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.constexpr):
-    """The SPAN tokens from each `token` [W] on as they are stored, EACH a line: a tuple of tiles [W, DP] of words, or of values where EACH is 1."""
+def folded(
+    q, scale_ptr, low_ptr, unit, slot, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr,
+    ZERO: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """q [DP, GP] times the scales of one block of tokens, and what its minima give every one of a tile's rows [ROWS, GP]: products of q and K are
+
+    sum_c q scale code + sum_c q low = sum_c (q scale) number + sum_c q low - lift * sum_c (q scale).
+    """
     c = tl.arange(0, DP)
+    line = (unit * (PAGE // BLOCK) + slot // BLOCK) * D + c
+    scale = tl.load(scale_ptr + line, c < D, 0.0)
+    scaled = q * scale[:, None]
+    lift: tl.constexpr = lift_of(BITS, EXACT)
+    if ZERO:
+        rest = product(tl.broadcast_to(tl.load(low_ptr + line, c < D, 0.0)[None, :], ROWS, DP), q, EXACT)
+        if lift > 0:
+            rest += product(tl.full([ROWS, DP], -lift, q.dtype), scaled, EXACT)
+    else:
+        rest = product(tl.full([ROWS, DP], -lift - 2.0 ** (BITS - 1), q.dtype), scaled, EXACT)
+    return scaled, rest
+
+
+@triton.jit
+def lines_of(ptr, unit, slot, STEP: tl.constexpr, EACH: tl.constexpr, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, FLIP: tl.constexpr):
+    """The STEP rows from `slot` on as they are stored: a tuple of tiles of words with EACH rows in a word, or of values where EACH is 1."""
+    c, n = tl.arange(0, DP), tl.arange(0, ROWS)
     found = ()
-    for n in tl.static_range(0, SPAN, EACH):
-        line = unit * (PAGE // EACH) + (token % PAGE + n) // EACH
-        inside = (token + n < end)[:, None] & (c < D)[None, :]
-        found = found + (tl.load(ptr + line[:, None] * D + c[None, :], inside, 0),)
+    for first in tl.static_range(0, STEP, ROWS * EACH):
+        line = unit * (PAGE // EACH) + (slot + first) // EACH + n
+        if FLIP:
+            found = found + (tl.load(ptr + line[None, :] * D + c[:, None], (c < D)[:, None], 0),)
+        else:
+            found = found + (tl.load(ptr + line[:, None] * D + c[None, :], (c < D)[None, :], 0),)
     return found
+
+
+@triton.jit
+def whole_steps(k_packed_ptr, v_packed_ptr, entries, EP: tl.constexpr, STEP: tl.constexpr):
+    """Tokens of each row of the batch [EP] that lie in the older zone with both parts, in whole steps: what is read of them needs no mask."""
+    e = tl.arange(0, EP)
+    return tl.minimum(tl.load(k_packed_ptr + e, e < entries, 0), tl.load(v_packed_ptr + e, e < entries, 0)) // STEP * STEP
 
 
 @triton.jit
@@ -125,16 +175,23 @@ def decoded_rows(
     BITS: tl.constexpr, ALONG_T: tl.constexpr, BLOCK: tl.constexpr, ZERO: tl.constexpr,
 ):  # fmt: skip
     """K or V [n, DP] of any coded rows `rank` of a zone, 0 where not `here`: a word is read for each row."""
-    each: tl.constexpr = 32 // BITS
+    each: tl.constexpr = 16 // BITS
     c = tl.arange(0, DP)
     unit = unit_of(tl.load(table_at + rank // PAGE, here, 0), h, H)
     slot = rank % PAGE
-    line = unit * (PAGE // each) + slot // each
-    words = tl.load(ptr + line[:, None] * D + c[None, :], here[:, None] & (c < D)[None, :], 0)
-    scale = groups_of(scale_ptr, unit, slot, here, PAGE, D, DP, ALONG_T, BLOCK)
+    inside = here[:, None] & (c < D)[None, :]
+    line = unit * (PAGE // each) + slot // (ROWS * each) * ROWS + slot % ROWS
+    words = tl.load(ptr + line[:, None] * D + c[None, :], inside, 0).to(tl.int32)
+    g = tl.arange(0, DP // BLOCK)
+    if ALONG_T:
+        at, known = (unit * (PAGE // BLOCK) + slot // BLOCK)[:, None] * D + c[None, :], inside
+    else:
+        at, known = (unit[:, None] * (D // BLOCK) + g[None, :]) * PAGE + slot[:, None], here[:, None] & (g < D // BLOCK)[None, :]
+    times: tl.constexpr = 1 if ALONG_T else BLOCK
+    scale = tl.load(scale_ptr + at, known, 0.0)
     if ZERO:
-        low = groups_of(low_ptr, unit, slot, here, PAGE, D, DP, ALONG_T, BLOCK)
+        low = tl.load(low_ptr + at, known, 0.0)
     else:
         low = below_zero(scale, BITS)
-    code = (words >> ((slot % each) * BITS)[:, None]) & (2**BITS - 1)
-    return code.to(scale.dtype) * spread(scale, ALONG_T, BLOCK) + spread(low, ALONG_T, BLOCK)
+    code = (words >> (slot % (ROWS * each) // ROWS * BITS)[:, None]) & (2**BITS - 1)
+    return code.to(scale.dtype) * spread(scale, 1, times) + spread(low, 1, times)

@@ -43,8 +43,8 @@ def encode_rows(
 ):  # fmt: skip
     """The first moved[row] rows of each head become rows packed[row] and on of the coded zone. Program (row * H + h, layer, run of ROWS rows).
 
-    from [layer, unit, FROM_PAGE, D]; words int32 [layer, unit, PAGE * BITS / 32, D]; scale, low: [layer, unit, PAGE / BLOCK, D] along tokens,
-    [layer, unit, PAGE, D / BLOCK] along channels. ROWS holds whole words and whole blocks; along tokens rows come in whole blocks.
+    from [layer, unit, FROM_PAGE, D]; words int16 [layer, unit, PAGE * BITS / 16, D]; scale, low: [layer, unit, PAGE / BLOCK, D] along tokens,
+    [layer, unit, D / BLOCK, PAGE] along channels. ROWS holds whole spans of words and whole blocks; along tokens rows come in whole blocks.
     """
     place, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
     row, h = place // H, place % H
@@ -52,7 +52,7 @@ def encode_rows(
     base = (packed // ROWS + tl.program_id(2)) * ROWS
     if base < packed + moved:
         kind: tl.constexpr = from_ptr.dtype.element_ty
-        each: tl.constexpr = 32 // BITS
+        each: tl.constexpr = 16 // BITS
         c = tl.arange(0, DP)
         token = base + tl.arange(0, ROWS)
         new = (token >= packed) & (token < packed + moved)
@@ -74,22 +74,24 @@ def encode_rows(
             groups: tl.constexpr = DP // BLOCK
             codes, scale, low = quantised(tl.reshape(values, [ROWS, groups, BLOCK]), kind, 2, BITS, ZERO)
             n = tl.arange(0, groups)
-            at = scale_layer * layer + (unit * PAGE + token % PAGE)[:, None] * (D // BLOCK) + n[None, :]
+            at = scale_layer * layer + (unit * (D // BLOCK) + n)[None, :] * PAGE + (token % PAGE)[:, None]
             due = new[:, None] & (n < D // BLOCK)[None, :]
             scale, low = tl.reshape(scale, [ROWS, groups]), tl.reshape(low, [ROWS, groups])
         tl.store(scale_ptr + at, scale.to(kind), due)
         if ZERO:
             tl.store(low_ptr + at, low.to(kind), due)
-        lines: tl.constexpr = ROWS // each
+        spans: tl.constexpr = ROWS // (16 * each)
+        codes = tl.where(new[:, None], tl.reshape(codes, [ROWS, DP]), 0)
         shifts = tl.arange(0, each) * BITS
-        codes = tl.where(tl.reshape(new, [lines, each, 1]), tl.reshape(codes, [lines, each, DP]), 0)
-        words = tl.sum(codes << shifts[None, :, None], 1)  # disjoint bits
-        first = base + tl.arange(0, lines) * each
-        older = tl.minimum(tl.maximum(packed - first, 0), each)  # rows of the word that were there before
-        at = words_ptr + words_layer * layer + (unit * (PAGE // each) + first % PAGE // each)[:, None] * D + c[None, :]
-        begun = (older > 0) & (older < each)
-        kept = tl.load(at, begun[:, None] & inside, 0) & ((1 << (older % each * BITS)) - 1)[:, None]
-        tl.store(at, words | kept, ((older < each) & (first < packed + moved))[:, None] & inside)
+        words = tl.sum(tl.reshape(codes, [spans, each, 16, DP]) << shifts[None, :, None, None], 1)  # disjoint bits
+        words = tl.reshape(words, [spans * 16, DP])
+        word = tl.arange(0, spans * 16)
+        first = base + word // 16 * (16 * each) + word % 16  # of a word's rows, which lie 16 apart
+        older = tl.minimum(tl.maximum(packed - first + 15, 0) // 16, each)  # rows of the word that were there before
+        at = words_ptr + words_layer * layer + (unit * (PAGE // each) + base % PAGE // each + word)[:, None] * D + c[None, :]
+        kept = tl.load(at, ((older > 0) & (older < each))[:, None] & inside, 0).to(tl.int32) & ((1 << (older % each * BITS)) - 1)[:, None]
+        due = (older < each) & (first + older * 16 < packed + moved)
+        tl.store(at, (words | kept).to(tl.int16), due[:, None] & inside)
 
 
 @triton.jit
