@@ -82,7 +82,7 @@ class DecodeBuffers:
         if plan.tokens is not None:
             self.listed = torch.zeros((rows, choice), dtype=torch.int32, device=device)
         if plan.pages is not None:
-            _, tile = tuning.bound_pages(storage.heads)
+            _, tile = tuning.bound_pages(storage.heads, dtype)
             self.worth = scratch.take("worth", (rows, storage.heads, aligned(self.pages)))
             self.best_worth = scratch.take("best_worth", (rows, storage.heads, aligned(-(-self.pages // tile))))
             self.chosen = torch.zeros((rows, storage.heads, -(-choice // storage.page_size)), dtype=torch.int32, device=device)

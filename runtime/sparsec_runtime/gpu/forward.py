@@ -191,7 +191,7 @@ class DecodeForward:
         assert self.plan.pages is not None
         table, table_strides = self._table(layer, buffers)
         held, size = buffers.held_of(layer), self.tuning.bounds
-        chunk, tile = self.tuning.bound_pages(shape.kv_heads)
+        chunk, tile = self.tuning.bound_pages(shape.kv_heads, buffers.q.dtype)
         items = buffers.rows * triton.cdiv(buffers.pages, chunk)
         self.kernels.bound_pages[(min(items, size.programs * self.tuning.multiprocessors),)](
             buffers.q, *self._bounds(layer), table, held, buffers.header[FIRST_CHOSEN], buffers.header[NEWEST_CHOSEN], buffers.worth,
