@@ -24,13 +24,10 @@ class AttentionSizes:
 
 @dataclass(frozen=True, slots=True)
 class ZoneSizes:
-    """Attention over two zones. chunk: tokens of an item of the older zone, rest: of the others; runs: of tokens in a step, group: tokens of a run that share
-    a step of the running softmax."""
+    """Attention over two zones. chunk: tokens of an item of the older zone, rest: of the others."""
 
     chunk: int
     rest: int
-    runs: int
-    group: int
     warps: int
     stages: int
     programs: int
@@ -57,7 +54,7 @@ class Tuning:
     weighing: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=2, stages=2, programs=4)
     bounds: AttentionSizes = AttentionSizes(chunk=256, tile=64, warps=4, stages=3, programs=2)
     picked: AttentionSizes = AttentionSizes(chunk=512, tile=64, warps=2, stages=3, programs=4)
-    zones: ZoneSizes = ZoneSizes(chunk=1024, rest=128, runs=16, group=4, warps=2, stages=2, programs=4)
+    zones: ZoneSizes = ZoneSizes(chunk=1024, rest=128, warps=1, stages=3, programs=16)
     chained: bool = False  # measured both faster and slower: off until that is understood
     projections: Mapping[tuple[int, int], Sequence[tuple[int, ProjectionTiles]]] = field(default_factory=dict)
 
@@ -73,7 +70,7 @@ class Tuning:
 
 
 _INTERPRETER = AttentionSizes(chunk=32, tile=16, warps=4, stages=1, programs=1)
-_ZONES = ZoneSizes(chunk=128, rest=32, runs=16, group=2, warps=4, stages=1, programs=1)
+_ZONES = ZoneSizes(chunk=1024, rest=32, warps=4, stages=1, programs=1)
 _HOPPER = {  # benchmarks/kernels.py tiles, at 8, 22 and 64 rows
     (6144, 4096): ((16, ProjectionTiles(64, 256, 4, 4)),),
     (4096, 4096): ((64, ProjectionTiles(64, 128, 3, 4, splits=4)),),
