@@ -31,19 +31,14 @@ def value_of(key):
 def pivot(n, low, high, middle, FIRST: tl.constexpr):
     """Key number n, an int32 tensor, of the WAYS pivots that cut the keys from `low` up to but not `high`: descending, the last is `low`.
 
-    FIRST: high - 1 is the largest logit's key and `middle` the key of what is typical of the groups' largest: steps of a fifth of the
-    distance, twelve of them even. Else even steps. In equal steps of keys where logits are infinite or do not differ.
+    They lie in even steps of the logit. FIRST: high - 1 is the largest logit's key, `middle` that of the groups' middle one, and a step a quarter of the
+    distance, so that of normally distributed logits all but a few lie between the pivots. Steps of the key where logits are infinite or do not differ.
     """
     top = value_of(high - 1)
-    if FIRST:
-        step = (top - value_of(middle)) * 0.2
-        steps = tl.where(n < 12, n + 1, 10 + (1 << (tl.maximum(n, 11) - 10))).to(tl.float32)
-    else:
-        step = (top - value_of(low)) * 0.0625
-        steps = (n + 1).to(tl.float32)
+    step = (top - value_of(middle)) * 0.25 if FIRST else (top - value_of(low)) * 0.0625
     even = high - (((high - low) * (n + 1).to(tl.int64)) >> 4)
     usable = (step > 0) & (step < float("inf"))
-    by_value = key_of(top - tl.where(usable, step, 0.0) * steps).to(tl.int64)
+    by_value = key_of(top - tl.where(usable, step, 0.0) * (n + 1).to(tl.float32)).to(tl.int64)
     cut = tl.minimum(tl.maximum(tl.where(usable, by_value, even), low), high - 1)
     return tl.where(n == _WAYS - 1, low, cut)
 
