@@ -43,11 +43,12 @@ def attend_two_zones(
     held, packed = buffers.held_of(layer), (buffers.header[K_PACKED], buffers.header[V_PACKED])
     common = {"entries": buffers.rows, "EP": tile_of(buffers.rows), "CHUNK": size.chunk, "REST": size.rest}
     assert size.chunk % (8 * _step(storage)) == 0, f"an eighth of {size.chunk} tokens is no multiple of {_step(storage)}"
+    exact = buffers.q.element_size() == 4  # products in registers alone: they take more of them than one warp has
     kernels.attend_zones[(min(buffers.part.shape[0], programs),)](
         buffers.q, **zone_pointers(storage, buffers, layer, kernels.attend_zones.arg_names), len_ptr=held, k_packed_ptr=packed[0], v_packed_ptr=packed[1],
         part_ptr=buffers.part, lse_ptr=buffers.part_lse, scale2=scale2, table_row=buffers.tables[older.name].stride(0),
         tail_row=buffers.tables[newest.name].stride(0), **common, **{**heads, "GP": max(8, pow2(heads["G"]))}, PAGE=older.geometry.page_size,
-        TAIL_PAGE=newest.geometry.page_size, TILE=16, STAGES=size.stages, EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **options,
+        TAIL_PAGE=newest.geometry.page_size, TILE=16, STAGES=size.stages, EXACT=exact, num_warps=max(4, size.warps) if exact else size.warps, **options,
     )  # fmt: skip
     kernels.merge_zones[(buffers.rows, heads["H"] * heads["G"])](
         buffers.part, buffers.part_lse, held, *packed, buffers.attended, **common, H=heads["H"], G=heads["G"], D=heads["D"], DP=heads["DP"],
