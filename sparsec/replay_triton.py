@@ -95,11 +95,15 @@ class KernelDriver(Driver):
             each.done += 1
 
     def _residents(self, batch: StepBatch) -> list[Resident]:
-        """What every layer holds."""
+        """What every layer holds, in order of position."""
         sequences = [self.manager.sequence(handle) for handle in batch.handles]
         storage = self.manager.storage
         step = Step(batch, sequences, storage.addresses(sequences), self.device, storage.layout)
-        return [Resident(storage, step, layer) for layer in range(self.layers)]
+        residents = [Resident(storage, step, layer) for layer in range(self.layers)]
+        if any(sequence.scattered is not None for sequence in sequences):
+            for resident in residents:
+                resident.source = torch.where(resident.valid, resident.pos, torch.iinfo(torch.int64).max).argsort(-1)
+        return residents
 
     def _read(self, each: Run, row: int, resident: Resident) -> list[Tensor]:
         """Positions per query head that the kernels read."""

@@ -172,6 +172,7 @@ class CacheManager:
             self._trim(sequence)
 
     def _open_step(self, batch: StepBatch, sequences: list[Sequence]) -> None:
+        assert all(sequence.scattered is None for sequence in sequences), "hooks in torch read rows in order of position"
         self._step = Step(batch, sequences, self.storage.addresses(sequences), self.device, self.LAYOUT)
         self._residents = {}
 

@@ -89,6 +89,7 @@ class DecodePlan:
     """`hooks` are those that the shapes below cover; finish_step among them only evicts or moves, when the host's counts say so.
 
     idle: hooks that a decode step runs and in which the method does nothing then, since it acts in prompts alone.
+    turns_keys: K lies un-rotated, and attention turns it at its rank among the rows held.
     """
 
     hooks: tuple[str, ...] = ()
@@ -98,4 +99,10 @@ class DecodePlan:
     tokens: TokenChoice | None = None
     keep: Keep | None = None
     moves: Moves | None = None
+    turns_keys: bool = False
     reasons: tuple[str, ...] = ()
+
+    @property
+    def any_order(self) -> bool:
+        """Whether rows may lie in any order, so that an eviction of one row moves one: no kernel but the eviction's asks which row is older."""
+        return self.keep is not None and self.tokens is None and self.pages is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -13,9 +14,19 @@ from .params import Value
 from .tables import PageTable
 
 
+class Scattered(NamedTuple):
+    """Rows of logical positions from `since` on lie in any slot; all older ones lie, as far as they are held, in the slots below `settled`, in order."""
+
+    settled: int
+    since: int
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """`length` logical tokens computed; `rows` [layer, kv_head] held; `zone_rows[zone, part]` [layer, kv_head] of them in each zone."""
+    """`length` logical tokens computed; `rows` [layer, kv_head] held; `zone_rows[zone, part]` [layer, kv_head] of them in each zone.
+
+    Slot n of a zone holds its n-th oldest row, unless kernels have `scattered` the rows: then only kernels read them.
+    """
 
     request_id: str
     params: Mapping[str, Value]
@@ -27,6 +38,7 @@ class Sequence:
     length: int = 0
     prompt_rows: np.ndarray | None = None
     peak_bytes: int = 0
+    scattered: Scattered | None = None
 
     def ring_at(self, layer: int, positions: Tensor) -> Tensor:
         """Queries [query, q_head, channel]; a position below 0, or older than the ring reaches back, gives any query."""

@@ -15,6 +15,7 @@ from sparsec.codegen.keep_rows import keep_rows
 from sparsec.codegen.pattern import fill
 from sparsec.codegen.plan import Accumulate, Attend, Bind, Binding, Evict, Op, Plan, Skip, Step, Update, walk
 from sparsec.codegen.token_choice import TokensOf, token_choice
+from sparsec.codegen.turned_keys import turns_keys
 from sparsec.codegen.zone_moves import zone_moves
 
 DECODE_HOOKS = (
@@ -113,6 +114,8 @@ def match_skeletons(plan: Plan) -> Skeletons:
         fields = {"hooks": _tuple(hooks), **fields}
     if idle:
         fields["idle"] = _tuple(idle)
+    if turns_keys(plan):
+        fields["turns_keys"] = True
     if reasons:
         fields["reasons"] = _tuple(reasons)
     return Skeletons(fields, tuple(reasons))
@@ -193,10 +196,10 @@ def _moves(plan: Plan, bindings: list[Binding]) -> Found:
     for binding in bindings:
         if not all(isinstance(step, Bind | Skip | Evict) for step in binding.steps):
             return "only evictions can wait for the end of a step"
-    keep = keep_rows(_effects(bindings), bindings[0].line)
+    keep = None if plan.layout.summaries else keep_rows(_effects(bindings), bindings[0].line)  # the hook in torch derives summaries anew
     reads = any(op.name in ("of_queries", "window") for b in bindings for step in b.steps for _, root in _operands(step) for op in walk(root))
     if reads and (keep is None or plan.layout.scope != "shared"):
-        return "an eviction that reads queries is a kernel where the newest query's probs, reduced over all heads, rank the rows of a shared table"
+        return "an eviction that reads queries is a kernel where the newest query's probs, reduced over all heads, rank the rows of a shared table without summaries"
     return {} if keep is None else {"keep": keep}
 
 

@@ -16,12 +16,13 @@ WIDTH = 116
 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
-    """kernels: generated ones of the decode step, in their order; eager: why the step has no graph; masked: why chunks of a prompt run in torch;
-    no_library: why cuDNN attends no part of a chunk (None: it depends on the model, and none was given)."""
+    """kernels: generated ones of the decode step, in their order; eager: why the step has no graph; evictions: how rows go after a step of a graph, "" where
+    none do; masked: why chunks of a prompt run in torch; no_library: why cuDNN attends no part of a chunk (None: it depends on the model, and none was given)."""
 
     target: str
     kernels: tuple[str, ...]
     eager: tuple[str, ...]
+    evictions: str
     masked: tuple[str, ...]
     no_library: tuple[str, ...] | None
 
@@ -34,7 +35,19 @@ def target_report(compilation: Compilation, model: ModelFacts | None) -> TargetR
 
     method = load_manager(compilation)
     kernels = tuple(re.findall(r"^def (\w+)\(", compilation.decode or "", re.MULTILINE))
-    return TargetReport(compilation.target, kernels, reasons_against_graph(method), _masked(method), None if model is None else _no_library(model))
+    eager, no_library = reasons_against_graph(method), None if model is None else _no_library(model)
+    return TargetReport(compilation.target, kernels, eager, "" if eager else _evictions(method), _masked(method), no_library)
+
+
+def _evictions(method: type) -> str:
+    plan, moved = method.DECODE, "those that stay are moved up, in order"
+    if not method.LAYOUT.evicts or plan.moves is not None or "finish_step" not in plan.hooks:
+        return ""
+    if plan.keep is None or method.LAYOUT.scope != "shared":
+        return "torch functions between two graphs"
+    if plan.any_order:
+        return f"kernels between two graphs; where one row goes, the newest takes its slot; where several go, {moved}"
+    return f"kernels between two graphs; {moved}, also where one row goes: a choice of tokens takes slots for ranks"
 
 
 def _masked(method: type) -> tuple[str, ...]:
@@ -57,6 +70,8 @@ def report_text(report: TargetReport, method: str) -> str:
     else:
         lines += _entry("decode step", f"one CUDA graph a batch size; generated kernels: {', '.join(report.kernels)}")
         lines += _entry("", f"read them: sparsec compile {method} --emit decode")
+    if report.evictions:
+        lines += _entry("evictions", report.evictions)
     if report.masked:
         lines += _entry("prompt chunks", "in torch, by blocks of queries, because", report.masked)
     elif report.no_library is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sparsec.codegen.target_report import report_text, target_report
+from sparsec.diagnostics import Source
 from sparsec.model_facts import load_model_facts
 from sparsec.pipeline import Compilation
 
@@ -14,6 +15,22 @@ def test_a_method_in_a_graph_names_its_kernels() -> None:
     assert report.eager == () and "add_mass" in report.kernels and "write_rows" in report.kernels
     text = report_text(report, "h2o")
     assert "add_mass" in text and "sparsec compile h2o --emit decode" in text and "--model tells" in text
+
+
+def test_how_rows_go_is_said_and_why_they_stay_in_order() -> None:
+    how = {name: target_report(Compilation.load(name), None).evictions for name in ("h2o", "snapkv", "kivi", "dense")}
+    assert "the newest takes its slot" in how["h2o"] and "the newest takes its slot" in report_text(target_report(Compilation.load("h2o"), None), "h2o")
+    assert how["snapkv"] == how["kivi"] == how["dense"] == ""
+    text = (
+        "sparse 1\nmethod mine {{\n  state chosen: set[t] = all shared\n"
+        "  on after_decode_attention for layer == 0 {{\n    let share[i, h, g, t] = softmax[t in all - sink(2) - recent(3)](logits[i, h, g, t])\n"
+        "    chosen = top[t in all - sink(2) - recent(3)](max[i, h, g](share[i, h, g, t]), 4)\n  }}\n"
+        "  on build_decode_selection for layer > 0 {{\n    attend sink(2) | recent(3) | chosen\n  }}\n"
+        "  on finish_step when len > 20 {{\n    evict keep {kept}\n  }}\n}}\n"
+    )
+    ordered, torch = (target_report(Compilation(Source("mine.sparse", text.format(kept=kept))), None) for kept in ("recent(20)", "every(2)"))
+    assert "also where one row goes: a choice of tokens" in ordered.evictions
+    assert torch.evictions == "torch functions between two graphs"
 
 
 def test_a_hook_without_a_kernel_is_named_with_its_line(tmp_path) -> None:

@@ -1,4 +1,8 @@
-"""Evictions that the host's counts say are due, in a constant number of launches for all layers and without a read of the device."""
+"""Evictions that the host's counts say are due, in a constant number of launches for all layers and without a read of the device.
+
+A request that loses one row has its newest row moved to that one's slot (one_out.py), if its method allows rows in any order; one that loses several has
+those that stay moved to the front of its pages, in order.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..decode_plan import Keep
+from ..decode_plan import DecodePlan, Keep
 from ..sequence import Sequence
 from ..storage import Storage
 from .blocks import pow2
@@ -14,6 +18,7 @@ from .buffers import DecodeBuffers
 from .compact import move_to_front, row_arrays
 from .kernels.evict import rows_at_the_ends, rows_that_stay
 from .kernels.turn import turn_rows
+from .one_out import put_in_order, replace_rows
 from .ranking import part_of, rank_best, rank_pairs, room_for_pairs, warps_of
 from .transfer import sent
 
@@ -23,10 +28,26 @@ def evicts_on_device(storage: Storage) -> bool:
     return storage.layout.scope == "shared"
 
 
-def evict_rows(storage: Storage, keep: Keep, buffers: DecodeBuffers, sequences: list[Sequence], kept: list[int]) -> None:
-    """Rows of every layer and head, the step's new ones counted, become the `kept` that the rule names. buffers: as the step left them."""
-    table = buffers.table
+def evict(storage: Storage, plan: DecodePlan, buffers: DecodeBuffers, sequences: list[Sequence], kept: list[int]) -> None:
+    """Of each request the `kept` rows that the plan's rule names stay, the step's new ones counted. buffers: as the step left them."""
+    assert plan.keep is not None, "the plan evicts nothing"
     held = [int(sequence.rows[0, 0]) + 1 for sequence in sequences]
+    single = [plan.any_order and before - after == 1 for before, after in zip(held, kept)]
+    if any(single):
+        replace_rows(storage, plan.keep, buffers, sequences, single)
+    if any(before > after and not one for before, after, one in zip(held, kept, single)):
+        for row, sequence in enumerate(sequences):
+            if sequence.scattered is not None and held[row] > kept[row] and not single[row]:
+                put_in_order(storage, buffers.table[row], sequence)
+        evict_rows(storage, plan.keep, buffers, sequences, kept, [after if one else before for before, after, one in zip(held, kept, single)])
+
+
+def evict_rows(
+    storage: Storage, keep: Keep, buffers: DecodeBuffers, sequences: list[Sequence], kept: list[int], held: list[int] | None = None
+) -> None:
+    """Rows of every layer and head become the `kept` that the rule names, in order. held: so many lie in order; None: all, the step's new ones counted."""
+    table = buffers.table
+    held = [int(sequence.rows[0, 0]) + 1 for sequence in sequences] if held is None else held
     numbers = [held, kept, [keep.first(s.params) for s in sequences], [keep.newest(s.params) for s in sequences]]
     held_at, kept_at, first, newest = sent(np.array(numbers, dtype=np.int32), table.device)
     places = len(sequences) * storage.heads

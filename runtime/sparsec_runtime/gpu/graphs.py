@@ -26,7 +26,7 @@ from .addresses import CapturedAddresses
 from .buffers import DecodeBuffers, Scratch
 from .counts import StepCounts, at_of
 from .eligible import layer_reasons, reasons_against_graph
-from .evict import evict_rows, evicts_on_device, turn_prompt
+from .evict import evict, evicts_on_device, turn_prompt
 from .forward import DecodeForward, StepKind
 from .moves import move_rows
 from .row_sampling import Draws, RowSampling, draws_of
@@ -219,9 +219,10 @@ class DecodeGraphs:
         storage, keep = self.manager.storage, self.manager.DECODE.keep
         if keep is not None and evicts_on_device(storage):
             assert self._bucket is not None, "no step has run"
-            evict_rows(storage, keep, self._bucket.buffers, sequences, [int(rows[0, 0]) for rows in after])
+            evict(storage, self.manager.DECODE, self._bucket.buffers, sequences, [int(rows[0, 0]) for rows in after])
             _count(sequences, after)
-            self.manager.release_step(sequences)  # the pages behind the rows that stay
+            # The pages behind the rows that stay; the last to give one back is the first to be given it again, so that its table is not sent anew.
+            self.manager.release_step(sequences[::-1])
             return
         left = [row for row in range(len(sequences)) if row not in self._dropped]
         batch = replace(batch, handles=tuple(batch.handles[row] for row in left), steps=tuple(batch.steps[row] for row in left))
