@@ -104,5 +104,5 @@ class DecodePlan:
 
     @property
     def any_order(self) -> bool:
-        """Whether rows may lie in any order, so that an eviction of one row moves one: no kernel but the eviction's asks which row is older."""
-        return self.keep is not None and self.tokens is None and self.pages is None
+        """Whether rows may lie in any order, so that an eviction of one row moves one: no kernel takes a row's slot for its rank."""
+        return self.keep is not None and self.tokens is None and self.pages is None and not self.turns_keys

@@ -47,7 +47,7 @@ def _evictions(method: type) -> str:
         return "torch functions between two graphs"
     if plan.any_order:
         return f"kernels between two graphs; where one row goes, the newest takes its slot; where several go, {moved}"
-    return f"kernels between two graphs; {moved}, also where one row goes: a choice of tokens takes slots for ranks"
+    return f"kernels between two graphs; {moved}, also where one row goes: {'attention' if plan.turns_keys else 'a choice of tokens'} takes slots for ranks"
 
 
 def _masked(method: type) -> tuple[str, ...]:

@@ -133,7 +133,7 @@ def test_requests_of_which_one_row_went_may_lose_several_later(tmp_path, monkeyp
 def test_a_method_that_takes_slots_for_ranks_keeps_its_rows_in_order() -> None:
     plan = engine("h2o", params=H2O).manager.DECODE
     choice = TokenChoice("chosen", True, *(lambda at: 1,) * 3)
-    assert plan.any_order and not replace(plan, tokens=choice).any_order
+    assert plan.any_order and not replace(plan, tokens=choice).any_order and not replace(plan, turns_keys=True).any_order
 
 
 def test_torch_does_not_read_rows_that_kernels_have_scattered() -> None:
