@@ -26,7 +26,7 @@ from sparsec.pipeline import Compilation, load_manager  # noqa: E402
 BLOCK, TAIL, PAGE, SCALE2 = 32, 128, 128, 0.1275
 SWEEP = [  # the number of programs is no constant of the kernel: those of one line are one compilation
     ZoneSizes(chunk, rest, warps, stages, programs)
-    for (chunk, rest), warps, stages, programs in itertools.product(((1024, 128), (1024, 64), (2048, 64)), (1, 2), (2, 3, 4), (7, 8, 16, 32))
+    for (chunk, rest), warps, stages, programs in itertools.product(((1024, 128), (1024, 64), (2048, 64)), (1,), (3, 4), (8, 16, 32))
 ]
 
 
