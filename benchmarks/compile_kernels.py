@@ -24,18 +24,18 @@ from sparsec.pipeline import Compilation, load_manager  # noqa: E402
 
 HEADS = {"H": 8, "G": 4, "GP": 16, "D": 128, "DP": 128}
 MODEL = {**HEADS, "EP": 16, "HP": 8, "QP": 32, "HQ": 32, "PAGE": 16, "CHUNK": 1024, "TILE": 64, "STAGES": 2, "EXACT": False, "NORM": True,
-         "TAIL_PAGE": 16, "REST": 128, "RUNS": 16, "GROUP": 4}
+         "TAIL_PAGE": 16, "REST": 128}
 SETTINGS = {  # of generated kernels by name: constants that differ, and warps, as gpu/forward.py launches them
     "write_rows": ({}, 1), "attend_pages": ({"CHUNK": 512, "STAGES": 3}, 2), "attend_tokens": ({"CHUNK": 512, "STAGES": 3}, 2),
     "attend_rows_and_tell": ({}, 2),
     "bound_pages": ({"CHUNK": 32, "TILE": 8, "STAGES": 3}, 4),
-    "attend_zones": ({"PAGE": 32, "TILE": 16}, 2), "add_mass": ({"TILE": 512}, 4),
+    "attend_zones": ({"PAGE": 128, "TILE": 16, "GP": 8, "STAGES": 3}, 1), "add_mass": ({"TILE": 512}, 4),
 }  # fmt: skip
-INTS = ("table", "v_table", "k_table", "k_tail_table", "v_tail_table", "from_table", "len", "v_len", "k_packed", "v_packed", "packed", "moved", "words",
-        "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "group", "row_pos", "pos", "key", "entry", "listed")
-WORDS = {"attend_zones": ("k", "v")}  # codes, where other kernels have rows
+INTS = ("table", "v_table", "k_table", "k_tail_table", "v_tail_table", "from_table", "len", "v_len", "k_packed", "v_packed", "packed", "moved",
+        "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "number", "group", "row_pos", "pos", "key", "entry", "listed")
+WORDS = {"attend_zones": ("k", "v"), "encode_rows": ("words",)}  # codes
 LONGS = {name: ("row_pos", "query_pos") for name in ("lse_of_window", "mass_of_window")}  # 64 bit, where others have 32
-FLOATS = ("part", "lse", "logits", "cos", "sin", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq", "score", "top", "total",
+FLOATS = ("part", "lse", "logits", "cos", "sin", "turn", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq", "score", "top", "total",
           "mass", "a_lse", "b_lse", "lse2")  # fmt: skip
 DISTANCES = ("k_row", "data_layer", "source_layer", "source_place", "pairs", "score_line", "best_line", "k_head", "v_head", "a_query", "a_head", "b_query", "b_head")
 PROMPT_TILES = ((128, 64, 3, 8), (128, 64, 4, 8), (128, 128, 2, 8))  # queries, rows, stages, warps
@@ -52,7 +52,7 @@ def signature(kernel, constants: dict[str, object]) -> dict[str, str]:
         elif name == "q_rows":
             types[name] = f"tensordesc<bf16[{constants['BQ']},{constants['DP']}]>"
         elif name.endswith("_ptr"):
-            types[name] = "*i64" if stem in ("ids", *LONGS.get(kernel.fn.__name__, ())) else "*u8" if stem == "query_valid" else "*i32" if stem in (*INTS, *WORDS.get(kernel.fn.__name__, ())) else "*fp32" if stem in FLOATS or stem.startswith("state_") else "*bf16"
+            types[name] = "*i64" if stem in ("ids", *LONGS.get(kernel.fn.__name__, ())) else "*u8" if stem == "query_valid" else "*i16" if stem in WORDS.get(kernel.fn.__name__, ()) else "*i32" if stem in INTS else "*fp32" if stem in FLOATS or stem.startswith("state_") else "*bf16"
         else:
             types[name] = "fp32" if name in ("scale2", "eps", "scaling") else "i32"
     return types
@@ -121,9 +121,11 @@ def main() -> None:
     for size, in_parts in ((8192, False), (16384, True)):
         report(evict.rows_that_stay, {"H": 8, "PAGE": 16, "BLOCK": size, "IN_PARTS": in_parts, "PADDED": 4096}, warps_of(size), f"{size} rows")
     report(evict.rows_at_the_ends, {"H": 8, "TILE": 1024}, 4)
+    for worth in ("state", "asked", "known"):
+        report(evict.replace_victims, {"H": 8, "D": 128, "DP": 128, "PAGE": 16, "BLOCK": 2048, "WORTH": worth, "STATE": worth == "state"}, 8, worth)
     for bits, along_t in ((4, True), (2, False)):
-        codec = {"BITS": bits, "ALONG_T": along_t, "BLOCK": 32, "ZERO": True, "ROWS": 32 if along_t else 32 // bits}
-        report(encode.encode_rows, {"H": 8, "D": 128, "DP": 128, "FROM_PAGE": 16, "PAGE": 32, **codec}, 4, f"{bits} bits along {'t' if along_t else 'c'}")
+        codec = {"BITS": bits, "ALONG_T": along_t, "BLOCK": 32, "ZERO": True, "ROWS": 256 // bits}
+        report(encode.encode_rows, {"H": 8, "D": 128, "DP": 128, "FROM_PAGE": 16, "PAGE": 128, **codec}, 8, f"{bits} bits along {'t' if along_t else 'c'}")
     report(encode.shift_rows, {"H": 8, "D": 128, "DP": 128, "PAGE": 16, "TILE": 64}, 4)
     report(turn.turn_rows, {"H": 8, "D": 128, "HALF": 64, "PAGE": 16, "TILE": 64}, 4)
     report(block.begin_step, {"BLOCK": 1024, "HALF": 64, "RANKS": True}, 4)
