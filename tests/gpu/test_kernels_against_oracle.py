@@ -24,6 +24,7 @@ EXACT = (
     Batch("h2o", {**H2O, "reduce": "sum"}, group=4, channels=128),
     Batch("h2o", {**H2O, "reduce": "mean"}, group=2, channels=96),
     Batch("h2o", {**H2O, "reduce": "max", "budget": 512}, group=7, channels=64, prompts=LONG),
+    Batch("h2o", {**H2O, "budget": 512, "interval": 1}, group=4, channels=64, prompts=LONG),
     Batch("quest", {**PAGES, "budget": 512}, group=4, channels=64, layers=3, prompts=LONG),
     Batch("quest", {**PAGES, "page_size": 8}, group=7, channels=80),
     Batch("streamingllm", ENDS, group=4, channels=128, theta=10000.0),

@@ -32,13 +32,13 @@ def replace_rows(storage: Storage, keep: Keep, buffers: DecodeBuffers, sequences
     how = "asked" if asked is not None else "known" if keep.state is None else "state"
     keys, values = (storage.stores[storage.newest_zone, part].rows.data for part in PARTS)
     assert storage.positions is not None, "a method that evicts keeps positions"
-    positions, block = storage.positions.data, 2048 if keys.is_cuda else 32
+    positions, block = storage.positions.data, 2048 if keys.is_cuda else 8
     worth = asked if asked is not None else positions if keep.state is None else storage.token_states[keep.state][1].data
     replace_victims[(len(sequences) * storage.heads, storage.layers)](
         worth, keys, values, positions, positions if state is None else state, buffers.table, sent(numbers, keys.device),
         worth.stride(0), worth.stride(1), keys.stride(0), positions.stride(0), buffers.table.stride(0),
         H=storage.heads, D=storage.head_dim, DP=pow2(storage.head_dim), PAGE=storage.page_size, BLOCK=block, WORTH=how, STATE=state is not None,
-        num_warps=8,
+        num_warps=1 if how == "known" else 8,
     )  # fmt: skip
 
 
@@ -64,10 +64,12 @@ def _numbers(keep: Keep, sequence: Sequence) -> tuple[int, ...]:
     settled, since = sequence.scattered
     first, newest = min(int(keep.first(sequence.params)), settled), int(keep.newest(sequence.params))
     later = position + 1 - since  # rows since then
-    return held, first, settled, settled - max(0, newest - later), max(position + 1 - newest, since), _next_of_ring(sequence, first, held)
+    victim = _next_of_ring(sequence, first, held) if keep.state is None and keep.asked is None else 0
+    return held, first, settled, settled - max(0, newest - later), max(position + 1 - newest, since), victim
 
 
 def _next_of_ring(sequence: Sequence, first: int, held: int) -> int:
     """The slot of the oldest row that is none of the first, where none but the oldest ever goes: the slots behind the first are a ring then."""
+    assert sequence.scattered is not None and sequence.scattered.settled == held - 1, "where the ends alone stay, they are as many in every step"
     settled, since = sequence.scattered
     return first + (sequence.length - since) % (settled - first) if settled > first else held - 1
