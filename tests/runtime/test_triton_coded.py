@@ -134,7 +134,7 @@ def test_the_instructions_that_decode_two_words_give_each_code(bits, half):
         return torch.tensor([pattern & 0xFFFF], dtype=torch.int32).to(torch.uint16).view(kind).item()
 
     for j in range(16 // bits):
-        text = _decode_text.fn(bits, j, half, False)
+        text = _decode_text.fn(bits, j, half, "")
         side, by = re.search(r"sh([rl])\.\w+ a, \$1, (\d+)", text).groups()
         mask, base = (int(found, 16) & 0xFFFF for found in re.search(r"lop3\.b32 a, a, 0x(\w+), 0x(\w+), 0xEA", text).groups())
         for word in words:

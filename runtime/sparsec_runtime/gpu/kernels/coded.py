@@ -3,7 +3,9 @@
 Attention reads a zone in tiles of 16 consecutive rows: the codes at one place of 16 words. K's tiles are [16, DP] and V's [DP, 16], each the first operand of a
 product, so that codes are taken out of words in the layout in which tensor cores read them and nothing changes lanes afterwards.
 
-A number that comes out of a word by one instruction is its code plus `lift`: the code's bits in the mantissa of 2^bits. What is added to it takes that into account.
+A number that comes out of a word by one instruction is its code plus `lift`: the code's bits in the mantissa of 2^bits. Nothing that is rounded to 16 bits takes part in
+removing the lift: K's scales go into the query, whose products with the lift are subtracted in fp32; a multiply-add makes code times scale of V, and V's minima have a product
+of their own. Where neither applies, a second instruction takes the lift off first.
 """
 
 import triton
@@ -21,16 +23,21 @@ def lift_of(bits, exact):
 
 
 @triton.constexpr_function
-def _decode_text(bits, j, half, scaled):
-    """PTX: the codes j of two words ($1) as numbers, or `scaled`: by their scales ($2) and minima ($3); half: bf16 or f16."""
+def _decode_text(bits, j, half, then):
+    """PTX: the codes j of two words ($1) as numbers; then "" or what follows, in $0; half: bf16 or f16."""
     mantissa, bias = (7, 127) if half == "bf16" else (10, 15)
     depth = mantissa - bits  # a code's bits are the mantissa's highest
     by = j * bits - depth
     shift = f"shr.u32 a, $1, {by};" if by > 0 else f"shl.b32 a, $1, {-by};"
     mask, base = (2**bits - 1) << depth, (bias + bits) << mantissa
-    last = f"fma.rn.{half}x2 $0, a, $2, $3;" if scaled else "mov.b32 $0, a;"
+    one, lift = bias << mantissa, 0x8000 | base
+    last = {
+        "": "mov.b32 $0, a;",
+        "scaled": f"fma.rn.{half}x2 $0, a, $2, $3;",
+        "decoded": f"mov.b32 m, 0x{one:04X}{one:04X}; mov.b32 o, 0x{lift:04X}{lift:04X}; fma.rn.{half}x2 a, a, m, o; fma.rn.{half}x2 $0, a, $2, $3;",
+    }[then]
     return f"""{{
-        .reg .b32 a;
+        .reg .b32 a, m, o;
         {shift}
         lop3.b32 a, a, 0x{mask:04X}{mask:04X}, 0x{base:04X}{base:04X}, 0xEA;
         {last}
@@ -43,24 +50,39 @@ def numbers(words, J: tl.constexpr, BITS: tl.constexpr, EXACT: tl.constexpr, kin
     if EXACT or BITS == 8:
         return ((words >> (J * BITS)) & (2**BITS - 1)).to(kind)
     elif kind == tl.bfloat16:
-        return tl.inline_asm_elementwise(_decode_text(BITS, J, "bf16", False), "=r,r", [words], dtype=tl.bfloat16, is_pure=True, pack=2)
+        return tl.inline_asm_elementwise(_decode_text(BITS, J, "bf16", ""), "=r,r", [words], dtype=tl.bfloat16, is_pure=True, pack=2)
     else:
-        return tl.inline_asm_elementwise(_decode_text(BITS, J, "f16", False), "=r,r", [words], dtype=tl.float16, is_pure=True, pack=2)
+        return tl.inline_asm_elementwise(_decode_text(BITS, J, "f16", ""), "=r,r", [words], dtype=tl.float16, is_pure=True, pack=2)
+
+
+@triton.jit
+def _multiplied(words, scale, low, THEN: tl.constexpr, J: tl.constexpr, BITS: tl.constexpr):
+    if scale.dtype == tl.bfloat16:
+        return tl.inline_asm_elementwise(
+            _decode_text(BITS, J, "bf16", THEN), "=r,r,r,r", [words, scale, low], dtype=tl.bfloat16, is_pure=True, pack=2
+        )
+    else:
+        return tl.inline_asm_elementwise(
+            _decode_text(BITS, J, "f16", THEN), "=r,r,r,r", [words, scale, low], dtype=tl.float16, is_pure=True, pack=2
+        )
 
 
 @triton.jit
 def decoded(words, scale, low, J: tl.constexpr, BITS: tl.constexpr, EXACT: tl.constexpr):
-    """Values of the codes J of words, in the type of the scales; low: of `scales_of`."""
+    """Values of the codes J of words, in the type of the scales."""
     if EXACT or BITS == 8:
         return numbers(words, J, BITS, EXACT, scale.dtype) * scale + low
-    elif scale.dtype == tl.bfloat16:
-        return tl.inline_asm_elementwise(
-            _decode_text(BITS, J, "bf16", True), "=r,r,r,r", [words, scale, low], dtype=tl.bfloat16, is_pure=True, pack=2
-        )
     else:
-        return tl.inline_asm_elementwise(
-            _decode_text(BITS, J, "f16", True), "=r,r,r,r", [words, scale, low], dtype=tl.float16, is_pure=True, pack=2
-        )
+        return _multiplied(words, scale, low, "decoded", J, BITS)
+
+
+@triton.jit
+def weighed(words, scale, off, J: tl.constexpr, BITS: tl.constexpr, EXACT: tl.constexpr):
+    """Codes J of words by their scales; off: of `channel_scales`, exact."""
+    if EXACT or BITS == 8:
+        return numbers(words, J, BITS, EXACT, scale.dtype) * scale
+    else:
+        return _multiplied(words, scale, off, "scaled", J, BITS)
 
 
 @triton.jit
@@ -103,18 +125,43 @@ def groups_of(ptr, unit, slot, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.const
 @triton.jit
 def scales_of(
     scale_ptr, low_ptr, unit, slot, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BITS: tl.constexpr, ALONG_T: tl.constexpr,
-    BLOCK: tl.constexpr, ZERO: tl.constexpr, EXACT: tl.constexpr, FLIP: tl.constexpr,
+    BLOCK: tl.constexpr, ZERO: tl.constexpr, FLIP: tl.constexpr,
 ):  # fmt: skip
-    """Scales of a tile and the minima that `decoded` adds."""
+    """Scales and minima of a tile."""
     scale = groups_of(scale_ptr, unit, slot, PAGE, D, DP, ALONG_T, BLOCK, FLIP)
     if ZERO:
-        low = groups_of(low_ptr, unit, slot, PAGE, D, DP, ALONG_T, BLOCK, FLIP)
+        return scale, groups_of(low_ptr, unit, slot, PAGE, D, DP, ALONG_T, BLOCK, FLIP)
     else:
-        low = below_zero(scale, BITS)
-    lift: tl.constexpr = lift_of(BITS, EXACT)
-    if lift > 0:
-        low = low - scale * lift
-    return scale, low
+        return scale, below_zero(scale, BITS)
+
+
+@triton.jit
+def channel_scales(
+    scale_ptr, low_ptr, unit, slot, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr, ZERO: tl.constexpr,
+    EXACT: tl.constexpr,
+):  # fmt: skip
+    """Of a tile of V with blocks of channels: scales and what `weighed` adds [DP, ROWS], minima [GROUPS, ROWS] of a product's first operand, 0 from D / BLOCK on."""
+    scale = groups_of(scale_ptr, unit, slot, PAGE, D, DP, False, BLOCK, True)
+    rows: tl.constexpr = max(16, DP // BLOCK)
+    g, t = tl.arange(0, rows), tl.arange(0, ROWS)
+    at = (unit * (D // BLOCK) + g)[:, None] * PAGE + slot + t[None, :]
+    if ZERO:
+        low = tl.load(low_ptr + at, (g < D // BLOCK)[:, None], 0.0)
+    else:
+        low = below_zero(tl.load(scale_ptr + at, (g < D // BLOCK)[:, None], 0.0), BITS)
+    return scale, scale * -lift_of(BITS, EXACT), low
+
+
+@triton.jit
+def with_minima(out, lows, DP: tl.constexpr, BLOCK: tl.constexpr):
+    """out [DP, GP] plus what the minima of each block of channels give, lows [>= DP / BLOCK, GP]."""
+    groups: tl.constexpr = DP // BLOCK
+    width: tl.constexpr = out.shape[1]
+    rows: tl.constexpr = lows.shape[0]
+    if rows > groups:
+        same = tl.arange(0, groups)[:, None] == tl.arange(0, rows)[None, :]
+        lows = tl.sum(tl.where(same[:, :, None], lows[None, :, :], 0.0), 1)
+    return out + spread(lows, 0, BLOCK)
 
 
 @triton.jit
