@@ -12,7 +12,7 @@ from sparsec_runtime.gpu.sampling import SampleBuffers
 from sparsec_runtime.sampler import SamplingParams
 from torch import Tensor
 
-from sparsec.bench.ceiling import seconds
+from sparsec.bench.ceiling import replayed_seconds
 
 PART = 2048
 REPLAYS = 50
@@ -29,12 +29,7 @@ def draw_seconds(logits: Tensor, params: Mapping[str, float]) -> float:
     """Of one replay in which every row of `logits` [row, vocab] samples by `params`, fields of SamplingParams; none: the kernels of a greedy batch."""
     ids = torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device)
     run = drawn(logits, ids, params) if params else greedy(logits, ids)
-    run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return seconds(graph.replay, REPLAYS)
+    return replayed_seconds(run, REPLAYS)
 
 
 def greedy(logits: Tensor, ids: Tensor) -> Callable[[], None]:

@@ -11,7 +11,7 @@ from sparsec_runtime.gpu.compact import move_to_front, row_arrays
 from sparsec_runtime.gpu.ranking import rank_best
 from sparsec_runtime.models.loading import LoadedModel
 
-from sparsec.bench.ceiling import ceiling, seconds
+from sparsec.bench.ceiling import ceiling, replayed_seconds, seconds
 from sparsec.bench.decode import DecodeBench, Profile
 from sparsec.bench.gap import GapBench, Interleaved
 from sparsec.bench.draws import draw_seconds, random_logits
@@ -99,11 +99,7 @@ class GateBench:
         score = torch.rand((rows, heads, entries), device=device)
         held, count = (torch.full((rows,), n, dtype=torch.int32, device=device) for n in (entries, best))
         out = torch.empty((rows, heads, best), dtype=torch.int32, device=device)
-        rank_best(score, held, count, out)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            rank_best(score, held, count, out)
-        return seconds(graph.replay) * 1e6
+        return replayed_seconds(lambda: rank_best(score, held, count, out)) * 1e6
 
     def _sample(self, gate: Gate) -> float:
         logits = random_logits(gate.sizes["rows"], gate.sizes["vocab"], self.model.device)

@@ -11,7 +11,7 @@ from sparsec_runtime.gpu.prefill import ChunkAttention, column_mass
 from sparsec_runtime.models.loading import LoadedModel
 from torch import Tensor
 
-from sparsec.bench.ceiling import seconds
+from sparsec.bench.ceiling import replayed_seconds, seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,9 +42,9 @@ class RandomChunk:
         return seconds(lambda: column_mass(self.q, self.keys, lse, self.scale, "mean"))
 
     def window_seconds(self, window: int) -> float:
-        """Of the mean over g of the newest queries' probs, added up per row."""
+        """Of the mean over g of the newest queries' probs, added up per row: of the kernels, whose launches a prompt's attention hides."""
         tokens, heads = self.keys.shape[2], self.keys.shape[1]
         positions = torch.arange(tokens, device=self.q.device)
         q, query_pos, row_pos = self.q[:, -window:], positions[None, -window:], positions.expand(1, heads, tokens).contiguous()
         valid = torch.ones((1, window), dtype=torch.bool, device=self.q.device)
-        return seconds(lambda: QueryBlock(q, query_pos, valid, self.keys, scale=self.scale, row_pos=row_pos).mass("sum").mean(2))
+        return replayed_seconds(lambda: QueryBlock(q, query_pos, valid, self.keys, scale=self.scale, row_pos=row_pos).mass("sum").mean(2))

@@ -111,7 +111,7 @@ def test_the_gate_of_a_window_times_what_hooks_are_given(monkeypatch):
     from sparsec_runtime.models.loading import load_model
 
     model, given = load_model("tiny-llama", load_format="dummy", dtype="float32"), []
-    monkeypatch.setattr(scoring, "seconds", lambda run: given.append(run()) or 0.0)
+    monkeypatch.setattr(scoring, "replayed_seconds", lambda run: given.append(run()) or 0.0)
     scoring.RandomChunk.of(model, 32, 100).window_seconds(8)
     assert given[0].shape == (1, model.shape.kv_heads, 100)
     assert torch.allclose(given[0].sum(-1), torch.full((1, model.shape.kv_heads), 8.0)), "the probs of a query sum up to one"

@@ -13,7 +13,7 @@ from ..zones import PagedArray
 from .blocks import pow2
 from .kernels.compact import move_rows
 
-WIDE, NARROW = (64, 8), (1024, 8)  # rows of a tile, and warps: of K and V, and of arrays of a number a row
+WIDE, NARROW = (64, 4), (512, 4)  # rows of a tile, and warps: of K and V, and of arrays of a number a row
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # moved as they are, whatever they mean
 
 

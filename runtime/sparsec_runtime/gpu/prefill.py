@@ -194,7 +194,7 @@ def mass_sizes(channels: int, exact: bool) -> tuple[int, int, int, int]:
     """Rows of a tile, pairs of a query and a head in it, warps, stages."""
     if exact:
         return attention_sizes(channels, exact)
-    return (128, 64, 8, 2) if channels > 128 else (256, 64, 8, 2)
+    return (128, 64, 8, 2) if channels > 128 else (128, 128, 8, 2)
 
 
 def _by_rows(x: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ class Tuning:
     logits. bounds: of pages' bounds, chunk and tile in units (a page of one head); projections: by (width, depth), for up to so many rows each."""
 
     multiprocessors: int
-    whole: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=4, stages=2, programs=4)
+    whole: AttentionSizes = AttentionSizes(chunk=2048, tile=64, warps=4, stages=2, programs=8)
     weighing: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=2, stages=2, programs=4)
     bounds: AttentionSizes = AttentionSizes(chunk=256, tile=64, warps=4, stages=3, programs=2)
     picked: AttentionSizes = AttentionSizes(chunk=512, tile=64, warps=2, stages=3, programs=4)
