@@ -15,6 +15,7 @@ import triton  # noqa: E402
 from sparsec_runtime.gpu.compact import NARROW, WIDE  # noqa: E402
 from sparsec_runtime.gpu.kernels import block, compact, draw, encode, evict, prefill, project, rank, turn, window  # noqa: E402
 from sparsec_runtime.gpu.ranking import warps_of  # noqa: E402
+from sparsec_runtime.gpu.tuning import Tuning  # noqa: E402
 from sparsec_runtime.gpu.window import RUN, window_sizes  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
@@ -29,7 +30,7 @@ SETTINGS = {  # of generated kernels by name: constants that differ, and warps, 
     "write_rows": ({}, 1), "attend_pages": ({"CHUNK": 512, "STAGES": 3}, 2), "attend_tokens": ({"CHUNK": 512, "STAGES": 3}, 2),
     "attend_rows_and_tell": ({}, 2),
     "bound_pages": ({"CHUNK": 32, "TILE": 8, "STAGES": 3}, 4),
-    "attend_zones": ({"PAGE": 128, "TILE": 16, "GP": 8, "STAGES": 3}, 1), "add_mass": ({"TILE": 512}, 4),
+    "attend_zones": ({"PAGE": 128, "TILE": 16, "GP": 8, "STAGES": 3, "PLAIN": False}, 1), "add_mass": ({"TILE": 512}, 4),
 }  # fmt: skip
 INTS = ("table", "v_table", "k_table", "k_tail_table", "v_tail_table", "from_table", "len", "v_len", "k_packed", "v_packed", "packed", "moved",
         "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "number", "group", "row_pos", "pos", "key", "entry", "listed")
@@ -58,13 +59,13 @@ def signature(kernel, constants: dict[str, object]) -> dict[str, str]:
     return types
 
 
-def report(kernel, constants: dict[str, object], warps: int, label: str = "") -> None:
+def report(kernel, constants: dict[str, object], warps: int, label: str = "", **options: int) -> None:
     constants = {**constants, "CHAINED": False} if "CHAINED" in kernel.arg_names else constants
     # Pointers and the distances between rows are multiples of 16 here, as in a run.
     attributes = {(n,): [["tt.divisibility", 16]] for n, name in enumerate(kernel.arg_names) if name.endswith("_ptr") or name in DISTANCES}
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     source = ASTSource(kernel, signature(kernel, constants), places, attributes)
-    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, **options})
     print(f"{kernel.fn.__name__:16} {label:28} warps {warps:2} shared {compiled.metadata.shared:6} {resources(compiled.asm['cubin'])}", flush=True)
 
 
@@ -99,6 +100,14 @@ def prompts() -> None:
             report(kernel, sizes, warps, f"{channels} channels, tiles of {tile}")
 
 
+def turned() -> None:
+    """Attention that turns keys at their ranks, as gpu/tuning.py sizes it, and how many registers it would take."""
+    kernels, size = load_manager(Compilation.load("h2o", params={"positions": "cache"})).decode_kernels(), Tuning(132).turning
+    for kernel, most in itertools.product((kernels.attend_rows, kernels.attend_rows_and_tell), ({"maxnreg": size.registers}, {})):
+        sizes = MODEL | {"HALF": 64, "PAIRS": 64, "CHUNK": size.chunk, "TILE": size.tile, "STAGES": size.stages}
+        report(kernel, {key: value for key, value in sizes.items() if key in kernel.arg_names}, size.warps, f"keys turned {most or ''}", **most)
+
+
 def main() -> None:
     prompts()
     for method in shipped_methods():
@@ -107,6 +116,7 @@ def main() -> None:
             if isinstance(kernel, triton.JITFunction) and kernel.fn.__module__ == load().__name__:
                 constants, warps = SETTINGS.get(name, ({}, 4))
                 report(kernel, {key: value for key, value in (MODEL | constants).items() if key in kernel.arg_names}, warps, method)
+    turned()
     ranked = {"H": 8, "UNIT": 16, "ENDS": False}
     for size in (1024, 2048, 8192, 16384):
         report(rank.rank_line, {**ranked, "BLOCK": size}, warps_of(size), f"{size} entries")

@@ -15,6 +15,7 @@ from sparsec.codegen.keep_rows import keep_rows
 from sparsec.codegen.pattern import fill
 from sparsec.codegen.plan import Accumulate, Attend, Bind, Binding, Evict, Op, Plan, Skip, Step, Update, walk
 from sparsec.codegen.token_choice import TokensOf, token_choice
+from sparsec.codegen.turned_keys import turns_keys
 from sparsec.codegen.zone_moves import zone_moves
 
 DECODE_HOOKS = (
@@ -113,6 +114,8 @@ def match_skeletons(plan: Plan) -> Skeletons:
         fields = {"hooks": _tuple(hooks), **fields}
     if idle:
         fields["idle"] = _tuple(idle)
+    if turns_keys(plan):
+        fields["turns_keys"] = True
     if reasons:
         fields["reasons"] = _tuple(reasons)
     return Skeletons(fields, tuple(reasons))

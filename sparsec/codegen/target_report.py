@@ -16,12 +16,14 @@ WIDTH = 116
 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
-    """kernels: generated ones of the decode step, in their order; eager: why the step has no graph; evictions: how rows go after a step of a graph, "" where
-    none do; masked: why chunks of a prompt run in torch; no_library: why cuDNN attends no part of a chunk (None: it depends on the model, and none was given)."""
+    """kernels: generated ones of the decode step, in their order; eager: why the step has no graph; positions: how a graph counts them anew, "" where it does
+    not; evictions: how rows go after a step of a graph, "" where none do; masked: why chunks of a prompt run in torch; no_library: why cuDNN attends no part of
+    a chunk (None: it depends on the model, and none was given)."""
 
     target: str
     kernels: tuple[str, ...]
     eager: tuple[str, ...]
+    positions: str
     evictions: str
     masked: tuple[str, ...]
     no_library: tuple[str, ...] | None
@@ -36,8 +38,16 @@ def target_report(compilation: Compilation, model: ModelFacts | None) -> TargetR
     method = load_manager(compilation)
     kernels = tuple(re.findall(r"^def (\w+)\(", compilation.decode or "", re.MULTILINE))
     eager, no_library = reasons_against_graph(method), None if model is None else _no_library(model)
-    return TargetReport(compilation.target, kernels, eager, "" if eager else _evictions(method), _masked(method), no_library)
+    positions, evictions = ("", "") if eager else (_positions(method), _evictions(method))
+    return TargetReport(compilation.target, kernels, eager, positions, evictions, _masked(method), no_library)
 
+
+def _positions(method: type) -> str:
+    if method.LAYOUT.position != "rank":
+        return ""
+    if method.DECODE.turns_keys:
+        return "ranks among the rows held: attention reads K before RoPE and turns it"
+    return "ranks among the rows held: only the first and the newest rows are, so K lies turned and two queries are asked, one of each"
 
 def _evictions(method: type) -> str:
     plan, moved = method.DECODE, "those that stay are moved up, in order"
@@ -70,6 +80,8 @@ def report_text(report: TargetReport, method: str) -> str:
     else:
         lines += _entry("decode step", f"one CUDA graph a batch size; generated kernels: {', '.join(report.kernels)}")
         lines += _entry("", f"read them: sparsec compile {method} --emit decode")
+    if report.positions:
+        lines += _entry("positions", report.positions)
     if report.evictions:
         lines += _entry("evictions", report.evictions)
     if report.masked:

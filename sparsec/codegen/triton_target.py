@@ -9,6 +9,7 @@ from sparsec.codegen.keep_rows import KeepOf
 from sparsec.codegen.plan import Plan
 from sparsec.codegen.skeletons import MassOf, PagesOf, Skeletons
 from sparsec.codegen.token_choice import TokensOf
+from sparsec.codegen.turned_keys import turns_keys
 from sparsec.codegen.zone_moves import MovesOf
 from sparsec.codegen.zone_target import two_zones_text
 
@@ -36,7 +37,8 @@ def decode_text(plan: Plan, skeletons: Skeletons, origin: Origin) -> str:
         return two_zones_text(plan, origin)
     mass, pages, keep = skeletons.fact(MassOf), skeletons.fact(PagesOf), skeletons.fact(KeepOf)
     asked = keep if keep is not None and keep.asked is not None else None
-    firsts = plan.layout.position == "rank"
+    turns = turns_keys(plan)
+    firsts = plan.layout.position == "rank" and not turns
     per_head = plan.layout.scope == "head"
     tokens = skeletons.fact(TokensOf)
     variants = _variants(mass is not None or asked is not None or tokens is not None, pages, tokens)
@@ -50,7 +52,7 @@ def decode_text(plan: Plan, skeletons: Skeletons, origin: Origin) -> str:
     tools = ["chunk_sizes", "lengths_of", "product", "rotated", *([] if per_head else ["unit_of"])]
     return render_decode(
         "decode.py.j2", plan, origin, parts=_parts(variants, mass, pages, asked), tables=_TABLES[plan.layout.scope],
-        tools=(["ALWAYS"] if pages is not None else []) + tools, variants=variants, apart=False, firsts=firsts, per_head=per_head,
+        tools=(["ALWAYS"] if pages is not None else []) + tools, variants=variants, apart=False, firsts=firsts, turns=turns, per_head=per_head,
         positions=plan.layout.evicts, mass=mass, pages=pages, asked=asked, written=written, shapes=shapes,
     )  # fmt: skip
 

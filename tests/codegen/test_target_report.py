@@ -33,6 +33,26 @@ def test_how_rows_go_is_said_and_why_they_stay_in_order() -> None:
     assert torch.evictions == "torch functions between two graphs"
 
 
+def test_how_positions_are_counted_anew_is_said() -> None:
+    params = {"h2o": {"positions": "cache"}, "streamingllm": {}}
+    turned, twice = (target_report(Compilation.load(name, params=given), None) for name, given in params.items())
+    assert turned.eager == twice.eager == () and "reads K before RoPE and turns it" in report_text(turned, "h2o") and "two queries" in twice.positions
+    assert "attention takes slots for ranks" in turned.evictions
+    assert target_report(Compilation.load("h2o"), None).positions == ""
+
+
+def test_chosen_rows_are_not_turned_at_their_ranks() -> None:
+    text = (
+        "sparse 1\nmethod mine {\n  zone main {\n    decode K[t, h, c] = rope(K_raw[t, h, c], order(t))\n  }\n"
+        "  state chosen: set[t] = all shared\n"
+        "  on after_decode_attention for layer == 0 {\n    let share[i, h, g, t] = softmax[t in all - sink(2) - recent(3)](logits[i, h, g, t])\n"
+        "    chosen = top[t in all - sink(2) - recent(3)](max[i, h, g](share[i, h, g, t]), 4)\n  }\n"
+        "  on build_decode_selection for layer > 0 {\n    attend sink(2) | recent(3) | chosen\n  }\n}\n"
+    )
+    report = target_report(Compilation(Source("mine.sparse", text)), None)
+    assert len(report.eager) == 1 and "the step chooses rows" in report.eager[0] and report.positions == ""
+
+
 def test_a_hook_without_a_kernel_is_named_with_its_line(tmp_path) -> None:
     path = tmp_path / "loud.sparse"
     path.write_text(

@@ -42,6 +42,14 @@ def test_graphs_give_the_ids_of_the_eager_path_and_of_the_cpu(method, name):
     assert in_graphs == generate(method, model)[0]
 
 
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-qwen3"])
+def test_positions_counted_anew_give_the_ids_of_the_eager_path_and_of_the_cpu(name):
+    model, params = tiny_model(name), {"positions": "cache"}
+    in_graphs, made = generate("h2o", on_cuda(model), params=params)
+    assert made.graphs is not None and made.graphs.bulk_steps > 0, made.eager_because
+    assert in_graphs == generate("h2o", on_cuda(model), graphs=False, params=params)[0] == generate("h2o", model, params=params)[0]
+
+
 def test_a_choice_without_kernels_decodes_eagerly_and_says_why():
     params = {"heads": "query_head"}
     found, made = generate("quest", on_cuda(tiny_model()), new=4, params=params)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..decode_plan import DecodePlan
 from ..models.shape import ModelShape
+from ..rope import Rope
 from ..storage import Storage
 from ..tables import table_rows
 from .blocks import aligned, pow2
@@ -34,6 +35,12 @@ class Scratch:
         if name not in self._largest or self._largest[name].numel() < size:
             self._largest[name] = torch.empty(size, dtype=dtype, device=self.device)
         return self._largest[name][:size].view(shape)
+
+
+def turns(rope: Rope, ranks: int) -> Tensor:
+    """cos and sin [rank, cos or sin, channel / 2] fp32 of the first ranks, without the factor of scaled embeddings."""
+    angles = torch.arange(ranks, device=rope.inv_freq.device)[:, None].float() * rope.inv_freq
+    return torch.stack((angles.cos(), angles.sin()), dim=1)
 
 
 class DecodeBuffers:
@@ -61,19 +68,21 @@ class DecodeBuffers:
         self.ids = torch.zeros(rows, dtype=torch.int64, device=device)
         self.x = torch.empty((rows, shape.hidden), dtype=dtype, device=device)
         self.normed = torch.empty_like(self.x)
-        asked = 2 if storage.layout.position == "rank" else 1  # the first rows are asked by a query of their own, behind the others
+        asked = 2 if storage.layout.position == "rank" and not plan.turns_keys else 1  # a query of the first rows' own lies behind the others
         self.q = torch.empty((asked, rows, shape.q_heads, shape.head_dim), dtype=dtype, device=device)[0]
         self.attended = torch.empty_like(self.q)
         self.active = torch.empty((rows, shape.intermediate), dtype=dtype, device=device)
         half = storage.rope.dim // 2
         self.cos = torch.empty((2, rows, half), dtype=torch.float32, device=device)
         self.sin = torch.empty_like(self.cos)
+        if plan.turns_keys:
+            self.turn = turns(storage.rope, tuning.turning.tile + 1)
         self.sampling: SampleBuffers | None = None  # made when a row is first not greedy
         self.vocab_part = min(2048, pow2(shape.vocab))
         parts = -(-shape.vocab // self.vocab_part)
         self.best = torch.empty((rows, parts), dtype=torch.float32, device=device)
         self.best_id = torch.empty((rows, parts), dtype=torch.int32, device=device)
-        items = self._items(tokens, tuning.whole.chunk, pool_tokens, storage)
+        items = self._items(tokens, (tuning.turning if plan.turns_keys else tuning.whole).chunk, pool_tokens, storage)
         if plan.moves is not None:
             zones = tuning.zones
             items = self._items(tokens, min(zones.chunk, 2 * zones.rest), pool_tokens, storage) + self._items(tokens, zones.chunk, pool_tokens, storage)

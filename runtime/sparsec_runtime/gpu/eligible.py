@@ -24,8 +24,8 @@ def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
     covered = {*plan.hooks, *plan.idle}
     reasons += [f"{hook} matches no kernel skeleton" for hook in DECODE_HOOKS if hook in bound - covered and not plan.reasons]
     reasons += _zone_reasons(layout, plan)
-    if layout.position == "rank" and (layout.scope != "shared" or plan.keep is None or plan.keep.state is not None):
-        reasons.append("positions are counted anew inside the cache: kernels do that where the first and the newest rows are kept and no others")
+    if layout.position == "rank" and (plan.pages is not None or plan.tokens is not None):
+        reasons.append("positions are counted anew inside the cache, and the step chooses rows: the kernel that turns keys reads all that are held")
     known = {choice.state for choice in (plan.mass, plan.tokens) if choice is not None}
     reasons += [f"state '{state.name}' is kept by no kernel" for state in layout.states if state.name not in known]
     bounds = {plan.pages.low, plan.pages.high} if plan.pages is not None else set()
@@ -68,6 +68,6 @@ def model_reasons(method: type[CacheManager], model: LoadedModel) -> tuple[str, 
 def rope_reasons(method: type[CacheManager], rope: Rope, head_dim: int) -> tuple[str, ...]:
     """What a rotation has that the kernels do not do."""
     reasons = [] if rope.style == "half-split" else ["RoPE pairs interleaved channels"]
-    if method.LAYOUT.position == "rank" and (rope.dim != head_dim or head_dim & (head_dim - 1)):
+    if method.LAYOUT.position == "rank" and not method.DECODE.turns_keys and (rope.dim != head_dim or head_dim & (head_dim - 1)):
         reasons.append(f"RoPE at ranks turns {rope.dim} of {head_dim} channels: the kernel turns all of a power of two")
     return tuple(reasons)

@@ -55,7 +55,7 @@ class DecodeForward:
     lists: tuple[bool, ...]  # layers that list tokens for later ones
     reads: tuple[bool, ...]  # layers that attend to listed tokens only
     tuning: Tuning
-    ranked: bool  # positions are counted anew inside the cache
+    ranked: bool  # positions are counted anew, and the first rows are asked by a query of their own
     kernels: ModuleType  # what the compiler generated for the method
 
     @property
@@ -103,9 +103,8 @@ class DecodeForward:
         if self.chooses[layer]:
             self._choose(layer, buffers)
         if self.plan.moves is not None:
-            size, scale2 = self.tuning.zones, float(self.model.shape.scale) * LOG2_E
-            programs = size.programs * self.tuning.multiprocessors
-            attend_two_zones(self.kernels, self.storage, layer, buffers, size, programs, scale2, self._heads(), self.chain)
+            scale2 = float(self.model.shape.scale) * LOG2_E
+            attend_two_zones(self.kernels, self.storage, layer, buffers, self.tuning, scale2, self._heads(), self.chain)
         else:
             self._attend(layer, buffers, kind)
         return buffers.attended
@@ -181,7 +180,7 @@ class DecodeForward:
             options |= {"v_table_ptr": buffers.tables[storage.stream_of(plan.moves.zone, "V").name], "v_len_ptr": buffers.header[V_TAIL]}
         self.kernels.write_rows[(buffers.rows, shape.q_heads + 2 * shape.kv_heads)](
             qkv, buffers.q, keys, values, qkv if w.q_norm is None else w.q_norm, qkv if w.k_norm is None else w.k_norm, buffers.cos[0], buffers.sin[0],
-            table_ptr=table, len_ptr=held, half=storage.rope.dim // 2, eps=shape.rms_eps, **options,
+            table_ptr=table, len_ptr=held, half=0 if plan.turns_keys else storage.rope.dim // 2, eps=shape.rms_eps, **options,
             HQ=shape.q_heads, H=shape.kv_heads, D=shape.head_dim, DP=pow2(shape.head_dim), PAGE=storage.page_size, NORM=w.q_norm is not None,
             num_warps=1, **self.chain,
         )  # fmt: skip
@@ -220,6 +219,10 @@ class DecodeForward:
         elif mass is not None or self.lists[layer] or kind.asks:
             kernel, size = self.kernels.attend_rows_and_tell, tuning.weighing
             options |= {"logits_ptr": buffers.logits, "logits_row": buffers.logits.shape[2]}
+        if self.plan.turns_keys:
+            size, half = tuning.turning, storage.rope.dim // 2
+            options |= {"freq_ptr": storage.rope.inv_freq, "turn_ptr": buffers.turn, "scaling": storage.rope.scaling, "HALF": half}
+            options["PAIRS"] = tile_of(shape.head_dim // 2)
         firsts = {"first_ptr": buffers.header[FIRST_ROWS]} if self.ranked else {}
         if self.ranked:
             options |= {**firsts, "q_first": buffers.q.numel()}
@@ -228,7 +231,7 @@ class DecodeForward:
         kernel[(min(buffers.part.shape[0], size.programs * tuning.multiprocessors),)](
             buffers.q, *self._pools(layer), len_ptr=held, part_ptr=buffers.part, lse_ptr=buffers.part_lse, scale2=float(shape.scale) * LOG2_E, **options,
             **common, **self._heads(), PAGE=storage.page_size, CHUNK=size.chunk, TILE=size.tile, STAGES=size.stages,
-            EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
+            EXACT=buffers.q.element_size() == 4, **size.options, **self.chain,
         )  # fmt: skip
         self.kernels.merge_chunks[(buffers.rows, shape.q_heads)](
             buffers.part, buffers.part_lse, held, out_ptr=buffers.attended, row_lse_ptr=buffers.row_lse, **firsts, **common, H=shape.kv_heads, G=shape.group,

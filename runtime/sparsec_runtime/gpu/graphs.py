@@ -74,7 +74,7 @@ class DecodeGraphs:
             chooses=tuple(plan.pages is not None and manager.fires("build_decode_selection", layer) for layer in layers),
             weighs=tuple(plan.mass is not None and manager.fires("after_decode_attention", layer) for layer in layers),
             lists=lists, reads=tuple(any(lists[:layer]) and manager.fires("build_decode_selection", layer) for layer in layers),
-            tuning=tuning_of(storage.device), ranked=manager.LAYOUT.position == "rank", kernels=type(manager).decode_kernels(),
+            tuning=tuning_of(storage.device), ranked=manager.LAYOUT.position == "rank" and not plan.turns_keys, kernels=type(manager).decode_kernels(),
         )  # fmt: skip
         self._finishes = FINISH_STEP in bound_hooks(type(manager)) - set(plan.idle)
         self._buckets: dict[int, _Bucket] = {}
@@ -231,7 +231,7 @@ class DecodeGraphs:
         self.manager.commit_step()
 
     def _turn_prompts(self, bucket: _Bucket) -> None:
-        """Where positions are counted anew, K of a prompt is stored before RoPE; graphs read it turned (kernels/turn.py)."""
+        """Where a query of their own asks the first rows, K of a prompt, stored before RoPE, is turned in place (kernels/turn.py)."""
         if not self.forward.ranked:
             return
         assert self._batch is not None

@@ -13,13 +13,20 @@ from .blocks import pow2
 
 @dataclass(frozen=True, slots=True)
 class AttentionSizes:
-    """chunk: tokens of one work item of a long row (kernels/tools.py, chunk_sizes), tile: of one step of it; programs: of the persistent grid, per multiprocessor."""
+    """chunk: tokens of one work item of a long row (kernels/tools.py, chunk_sizes), tile: of one step of it; programs: of the persistent grid, per multiprocessor;
+    registers: of a thread, at most, where the compiler takes so many that fewer programs fit."""
 
     chunk: int
     tile: int
     warps: int
     stages: int
     programs: int
+    registers: int | None = None
+
+    @property
+    def options(self) -> dict[str, int]:
+        """How a kernel of these sizes is launched."""
+        return {"num_warps": self.warps} | ({} if self.registers is None else {"maxnreg": self.registers})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +54,18 @@ class ProjectionTiles:
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """whole, picked: attention over all pages of a row, or over those that a method picked; weighing: over all pages where it also writes its
-    logits. bounds: of pages' bounds, chunk and tile in units (a page of one head); projections: by (width, depth), for up to so many rows each."""
+    logits; turning: over all pages where it turns keys, with logits or without. bounds: of pages' bounds, chunk and tile in units (a page of one head);
+    projections: by (width, depth), for up to so many rows each."""
 
     multiprocessors: int
     whole: AttentionSizes = AttentionSizes(chunk=2048, tile=64, warps=4, stages=2, programs=8)
     weighing: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=2, stages=2, programs=4)
+    turning: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=4, stages=2, programs=3, registers=168)
     bounds: AttentionSizes = AttentionSizes(chunk=256, tile=64, warps=4, stages=3, programs=2)
     picked: AttentionSizes = AttentionSizes(chunk=512, tile=64, warps=2, stages=3, programs=4)
     zones: ZoneSizes = ZoneSizes(chunk=1024, rest=128, warps=1, stages=3, programs=16)
     chained: bool = False  # measured both faster and slower: off until that is understood
+    assembly: bool = True  # codes come out of words by PTX
     projections: Mapping[tuple[int, int], Sequence[tuple[int, ProjectionTiles]]] = field(default_factory=dict)
 
     def bound_pages(self, heads: int, dtype: torch.dtype) -> tuple[int, int]:
@@ -81,7 +91,7 @@ _HOPPER = {  # benchmarks/kernels.py tiles, at 8, 22 and 64 rows
 
 def tuning_of(device: torch.device) -> Tuning:
     if device.type != "cuda":
-        return Tuning(3, _INTERPRETER, _INTERPRETER, _INTERPRETER, picked=_INTERPRETER, zones=_ZONES)  # so few that items outnumber programs
+        return Tuning(3, _INTERPRETER, _INTERPRETER, _INTERPRETER, _INTERPRETER, picked=_INTERPRETER, zones=_ZONES, assembly=False)  # so few that items outnumber programs
     count = torch.cuda.get_device_properties(device).multi_processor_count
     hopper = torch.cuda.get_device_capability(device)[0] == 9
-    return Tuning(count, projections=_HOPPER if hopper else {})
+    return Tuning(count, projections=_HOPPER if hopper else {}, assembly=torch.version.hip is None)
