@@ -63,7 +63,7 @@ class CodedLayers:
             kernels.attend_zones[(min(items, size.programs * 132),)](
                 self.q, self.k[n], self.k_group[0][n], self.k_group[1][n], self.v[n], self.v_group[0][n], self.v_group[1][n], self.tails[0][n],
                 self.tails[1][n], *self.tables, *self.tail_tables, self.held, self.packed, self.packed, part, lse, scale2=SCALE2, table_row=self.tables[0].stride(0),
-                tail_row=self.tail_tables[0].stride(0), **common, GP=8, PAGE=PAGE, TAIL_PAGE=16, TILE=16, STAGES=size.stages, EXACT=False,
+                tail_row=self.tail_tables[0].stride(0), **common, GP=8, PAGE=PAGE, TAIL_PAGE=16, TILE=16, STAGES=size.stages, EXACT=False, PLAIN=False,
                 num_warps=size.warps,
             )  # fmt: skip
             kernels.merge_zones[(self.rows, H * G)](part, lse, self.held, self.packed, self.packed, self.out, **common, TILE=64, num_warps=4)
@@ -85,7 +85,7 @@ def raw(rows: int, tokens: int) -> float:
         for n in range(layers):
             kernels.attend_rows[(min(items, size.programs * 132),)](
                 q, k[n], v[n], table, held, part_ptr=part, lse_ptr=lse, scale2=SCALE2, table_row=table.stride(0), **common, GP=16, PAGE=16, TILE=size.tile,
-                STAGES=size.stages, EXACT=False, num_warps=size.warps,
+                STAGES=size.stages, EXACT=False, PLAIN=False, num_warps=size.warps,
             )  # fmt: skip
             kernels.merge_chunks[(rows, H * G)](part, lse, held, out, row_lse, **common, TILE=64, num_warps=4)
 

@@ -111,7 +111,7 @@ def attend(kernels: object, k: PartPools, v: PartPools, lengths: list[int], q: T
     kernels.attend_zones[(5,)](
         q_ptr=q.to(device), **moved, len_ptr=held, part_ptr=part, lse_ptr=lse, scale2=dim**-0.5 * 1.4426950408889634,
         table_row=moved["k_table_ptr"].stride(0), tail_row=moved["k_tail_table_ptr"].stride(0), **common, GP=max(8, pow2(group)), PAGE=pages[0], TAIL_PAGE=pages[1],
-        TILE=16, STAGES=sizes.get("STAGES", 1), EXACT=q.dtype == torch.float32,
+        TILE=16, STAGES=sizes.get("STAGES", 1), EXACT=q.dtype == torch.float32, PLAIN=q.dtype == torch.float32 or not sizes.get("assembly", 1),
         num_warps=sizes.get("warps", 4),
     )  # fmt: skip
     kernels.merge_zones[(rows, q_heads)](

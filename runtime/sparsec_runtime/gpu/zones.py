@@ -12,7 +12,7 @@ from ..storage import Storage
 from ..zones import PackedStore, RawStore
 from .blocks import pow2, tile_of
 from .buffers import K_PACKED, V_PACKED, DecodeBuffers
-from .tuning import ZoneSizes
+from .tuning import Tuning
 
 
 def zone_pointers(storage: Storage, buffers: DecodeBuffers, layer: int, known: list[str]) -> dict[str, Tensor]:
@@ -35,10 +35,11 @@ def zone_pointers(storage: Storage, buffers: DecodeBuffers, layer: int, known: l
 
 
 def attend_two_zones(
-    kernels: ModuleType, storage: Storage, layer: int, buffers: DecodeBuffers, size: ZoneSizes, programs: int, scale2: float, heads: Mapping[str, int],
+    kernels: ModuleType, storage: Storage, layer: int, buffers: DecodeBuffers, tuning: Tuning, scale2: float, heads: Mapping[str, int],
     options: Mapping[str, bool],
 ) -> None:  # fmt: skip
-    """buffers.attended of buffers.q. programs: of the persistent grid; heads: the constants H, G, GP, D, DP; options: of the launch."""
+    """buffers.attended of buffers.q. heads: the constants H, G, GP, D, DP; options: of the launch."""
+    size, programs = tuning.zones, tuning.zones.programs * tuning.multiprocessors
     older, newest = (storage.stream_of(zone, "K") for zone in storage.zone_names)
     held, packed = buffers.held_of(layer), (buffers.header[K_PACKED], buffers.header[V_PACKED])
     common = {"entries": buffers.rows, "EP": tile_of(buffers.rows), "CHUNK": size.chunk, "REST": size.rest}
@@ -48,7 +49,7 @@ def attend_two_zones(
         buffers.q, **zone_pointers(storage, buffers, layer, kernels.attend_zones.arg_names), len_ptr=held, k_packed_ptr=packed[0], v_packed_ptr=packed[1],
         part_ptr=buffers.part, lse_ptr=buffers.part_lse, scale2=scale2, table_row=buffers.tables[older.name].stride(0),
         tail_row=buffers.tables[newest.name].stride(0), **common, **{**heads, "GP": max(8, pow2(heads["G"]))}, PAGE=older.geometry.page_size,
-        TAIL_PAGE=newest.geometry.page_size, TILE=16, STAGES=size.stages, EXACT=exact, num_warps=max(4, size.warps) if exact else size.warps, **options,
+        TAIL_PAGE=newest.geometry.page_size, TILE=16, STAGES=size.stages, EXACT=exact, PLAIN=exact or not tuning.assembly, num_warps=max(4, size.warps) if exact else size.warps, **options,
     )  # fmt: skip
     kernels.merge_zones[(buffers.rows, heads["H"] * heads["G"])](
         buffers.part, buffers.part_lse, held, *packed, buffers.attended, **common, H=heads["H"], G=heads["G"], D=heads["D"], DP=heads["DP"],

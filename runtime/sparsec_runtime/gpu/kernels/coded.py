@@ -17,9 +17,9 @@ ROWS = tl.constexpr(16)  # of a tile
 
 
 @triton.constexpr_function
-def lift_of(bits, exact):
-    """By how much the numbers of `decoded` exceed the codes, before scales: 0 where they are made from integers."""
-    return 0.0 if exact or bits == 8 else 2.0**bits
+def lift_of(bits, plain):
+    """By how much numbers exceed their codes: 0 where they are made from integers (`plain`: without PTX; 8 bits do not fit in a mantissa)."""
+    return 0.0 if plain or bits == 8 else 2.0**bits
 
 
 @triton.constexpr_function
@@ -45,9 +45,9 @@ def _decode_text(bits, j, half, then):
 
 
 @triton.jit
-def numbers(words, J: tl.constexpr, BITS: tl.constexpr, EXACT: tl.constexpr, kind: tl.constexpr):
-    """The codes J of words, plus lift_of(BITS, EXACT), as `kind`."""
-    if EXACT or BITS == 8:
+def numbers(words, J: tl.constexpr, BITS: tl.constexpr, PLAIN: tl.constexpr, kind: tl.constexpr):
+    """The codes J of words, plus lift_of(BITS, PLAIN), as `kind`."""
+    if PLAIN or BITS == 8:
         return ((words >> (J * BITS)) & (2**BITS - 1)).to(kind)
     elif kind == tl.bfloat16:
         return tl.inline_asm_elementwise(_decode_text(BITS, J, "bf16", ""), "=r,r", [words], dtype=tl.bfloat16, is_pure=True, pack=2)
@@ -68,19 +68,19 @@ def _multiplied(words, scale, low, THEN: tl.constexpr, J: tl.constexpr, BITS: tl
 
 
 @triton.jit
-def decoded(words, scale, low, J: tl.constexpr, BITS: tl.constexpr, EXACT: tl.constexpr):
+def decoded(words, scale, low, J: tl.constexpr, BITS: tl.constexpr, PLAIN: tl.constexpr):
     """Values of the codes J of words, in the type of the scales."""
-    if EXACT or BITS == 8:
-        return numbers(words, J, BITS, EXACT, scale.dtype) * scale + low
+    if PLAIN or BITS == 8:
+        return numbers(words, J, BITS, PLAIN, scale.dtype) * scale + low
     else:
         return _multiplied(words, scale, low, "decoded", J, BITS)
 
 
 @triton.jit
-def weighed(words, scale, off, J: tl.constexpr, BITS: tl.constexpr, EXACT: tl.constexpr):
+def weighed(words, scale, off, J: tl.constexpr, BITS: tl.constexpr, PLAIN: tl.constexpr):
     """Codes J of words by their scales; off: of `channel_scales`, exact."""
-    if EXACT or BITS == 8:
-        return numbers(words, J, BITS, EXACT, scale.dtype) * scale
+    if PLAIN or BITS == 8:
+        return numbers(words, J, BITS, PLAIN, scale.dtype) * scale
     else:
         return _multiplied(words, scale, off, "scaled", J, BITS)
 
@@ -138,7 +138,7 @@ def scales_of(
 @triton.jit
 def channel_scales(
     scale_ptr, low_ptr, unit, slot, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr, ZERO: tl.constexpr,
-    EXACT: tl.constexpr,
+    PLAIN: tl.constexpr,
 ):  # fmt: skip
     """Of a tile of V with blocks of channels: scales and what `weighed` adds [DP, ROWS], minima [GROUPS, ROWS] of a product's first operand, 0 from D / BLOCK on."""
     scale = groups_of(scale_ptr, unit, slot, PAGE, D, DP, False, BLOCK, True)
@@ -149,7 +149,7 @@ def channel_scales(
         low = tl.load(low_ptr + at, (g < D // BLOCK)[:, None], 0.0)
     else:
         low = below_zero(tl.load(scale_ptr + at, (g < D // BLOCK)[:, None], 0.0), BITS)
-    return scale, scale * -lift_of(BITS, EXACT), low
+    return scale, scale * -lift_of(BITS, PLAIN), low
 
 
 @triton.jit
@@ -167,7 +167,7 @@ def with_minima(out, lows, DP: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def folded(
     q, scale_ptr, low_ptr, unit, slot, PAGE: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BITS: tl.constexpr, BLOCK: tl.constexpr,
-    ZERO: tl.constexpr, EXACT: tl.constexpr,
+    ZERO: tl.constexpr, EXACT: tl.constexpr, PLAIN: tl.constexpr,
 ):  # fmt: skip
     """q [DP, GP] times the scales of one block of tokens, and what its minima give every one of a tile's rows [ROWS, GP]: products of q and K are
 
@@ -177,7 +177,7 @@ def folded(
     line = (unit * (PAGE // BLOCK) + slot // BLOCK) * D + c
     scale = tl.load(scale_ptr + line, c < D, 0.0)
     scaled = q * scale[:, None]
-    lift: tl.constexpr = lift_of(BITS, EXACT)
+    lift: tl.constexpr = lift_of(BITS, PLAIN)
     if ZERO:
         rest = product(tl.broadcast_to(tl.load(low_ptr + line, c < D, 0.0)[None, :], ROWS, DP), q, EXACT)
         if lift > 0:
