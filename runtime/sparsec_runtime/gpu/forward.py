@@ -220,7 +220,7 @@ class DecodeForward:
             kernel, size = self.kernels.attend_rows_and_tell, tuning.weighing
             options |= {"logits_ptr": buffers.logits, "logits_row": buffers.logits.shape[2]}
         if self.plan.turns_keys:
-            size, half = tuning.turning, storage.rope.dim // 2
+            size, half = tuning.turning_of(shape.head_dim * buffers.q.element_size()), storage.rope.dim // 2
             options |= {"freq_ptr": storage.rope.inv_freq, "turn_ptr": buffers.turn, "scaling": storage.rope.scaling, "HALF": half}
             options["PAIRS"] = tile_of(shape.head_dim // 2)
         firsts = {"first_ptr": buffers.header[FIRST_ROWS]} if self.ranked else {}

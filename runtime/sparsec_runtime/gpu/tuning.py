@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -72,6 +72,10 @@ class Tuning:
         """Pages of an item and of a step of it, where a step reads them for all KV heads; fewer in fp32, whose products take no tensor core but registers."""
         tile = max(1, (min(16, self.bounds.tile) if dtype == torch.float32 else self.bounds.tile) // pow2(heads))
         return tile * (self.bounds.chunk // self.bounds.tile), tile
+
+    def turning_of(self, row_bytes: int) -> AttentionSizes:
+        """For keys of so many bytes. Of wide ones shared memory holds two programs' tiles, so nothing is won by fewer registers."""
+        return self.turning if row_bytes <= 256 else replace(self.turning, programs=2, registers=None)
 
     def tiles_of(self, weight: Tensor, rows: int) -> ProjectionTiles | None:
         """None: the vendor's library is as fast, or was not measured."""
