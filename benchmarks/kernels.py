@@ -29,6 +29,12 @@ DENSE = (  # chunk, tile, warps, stages, programs of a multiprocessor: few take 
 )  # fmt: skip
 
 
+OTHER_HEADS = ((3, 3, 64), (8, 8, 64), (32, 1, 80), (4, 7, 128), (4, 2, 256))  # KV heads, query heads of each, channels
+OTHER_SIZES = (
+    (2048, 64, 4, 2, 8), (1024, 64, 4, 2, 8), (2048, 128, 4, 2, 8), (2048, 64, 2, 2, 8), (2048, 64, 4, 3, 8), (2048, 32, 4, 3, 8), (2048, 32, 2, 2, 8),
+)  # fmt: skip
+
+
 def timed(run, replays: int = 10) -> float:
     """Median milliseconds of one captured replay."""
     run()
@@ -89,8 +95,14 @@ def attention(rows: int, tokens: int, picked: int, sweep: list[tuple[int, int, i
     print("   worst", json.dumps(max(found)), flush=True)
 
 
-def dense(rows: int, tokens: int, sizes: tuple[tuple[int, int, int, int, int], ...], ceiling: float) -> list[tuple[float, tuple[int, int, int, int, int]]]:
-    """Attention alone over all rows, in the grid that a step gives it, as a share of the bandwidth of `ceiling`; the fastest first. Outputs are compared."""
+def dense(
+    rows: int, tokens: int, sizes: tuple[tuple[int, int, int, int, int], ...], ceiling: float, heads: tuple[int, int, int] = (H, G, D)
+) -> list[tuple[float, tuple[int, int, int, int, int]]]:  # fmt: skip
+    """Attention alone over all rows, in the grid that a step gives it, as a share of the bandwidth of `ceiling`; the fastest first. Outputs are compared.
+
+    heads: KV heads, query heads of each, channels.
+    """
+    H, G, D = heads
     kernels = load_manager(Compilation.load("dense")).decode_kernels()
     pages, layers = rows * tokens // PAGE, 3
     k = torch.randn(layers, (pages + 1) * H, PAGE, D, device="cuda", dtype=torch.bfloat16)
@@ -99,7 +111,7 @@ def dense(rows: int, tokens: int, sizes: tuple[tuple[int, int, int, int, int], .
     table = (torch.randperm(pages, device="cuda") + 1).int().view(rows, -1)
     held = torch.full((rows,), tokens, device="cuda", dtype=torch.int32)
     out, lse = torch.empty_like(q), torch.empty(rows, H * G, device="cuda")
-    common = {"entries": rows, "EP": tile_of(rows), "H": H, "G": G, "D": D, "DP": D}
+    common = {"entries": rows, "EP": tile_of(rows), "H": H, "G": G, "D": D, "DP": tile_of(D)}
     found, first = [], None
     for size in sizes:
         chunk, tile, warps, stages, programs = size
@@ -109,7 +121,7 @@ def dense(rows: int, tokens: int, sizes: tuple[tuple[int, int, int, int, int], .
         def run(chunk=chunk, tile=tile, warps=warps, stages=stages, programs=programs, items=items, part=part, part_lse=part_lse) -> None:
             for layer in range(layers):
                 kernels.attend_rows[(min(items, programs * 132),)](
-                    q, k[layer], v[layer], table, held, part_ptr=part, lse_ptr=part_lse, scale2=0.1275, table_row=table.stride(0), **common, GP=16,
+                    q, k[layer], v[layer], table, held, part_ptr=part, lse_ptr=part_lse, scale2=0.1275, table_row=table.stride(0), **common, GP=tile_of(G),
                     PAGE=PAGE, CHUNK=chunk, TILE=tile, STAGES=stages, EXACT=False, num_warps=warps,
                 )  # fmt: skip
 
@@ -123,7 +135,7 @@ def dense(rows: int, tokens: int, sizes: tuple[tuple[int, int, int, int, int], .
         apart = float((out.float() - first).norm() / first.norm())
         found.append((us, size))
         share = rows * tokens * H * D * 4 / us * 1e6 / ceiling
-        print(f"dense {rows} x {tokens}, chunk, tile, warps, stages, programs {size}: {us:.1f} us, {share:.4f} of the ceiling, apart {apart:.1e}", flush=True)
+        print(f"dense {rows} x {tokens}, heads {heads}, chunk, tile, warps, stages, programs {size}: {us:.1f} us, {share:.4f} of the ceiling, apart {apart:.1e}", flush=True)
     return sorted(found)
 
 
@@ -165,7 +177,7 @@ def projection_tiles() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="+", choices=("attention", "dense", "picked", "projections", "tiles"))
+    parser.add_argument("what", nargs="+", choices=("attention", "dense", "heads", "picked", "projections", "tiles"))
     args = parser.parse_args()
     if "dense" in args.what:
         measured = ceiling(torch.device("cuda"))
@@ -173,6 +185,10 @@ def main() -> None:
         fastest = [size for _, size in dense(8, 32768, DENSE, measured["best"])[:4]]
         for rows, tokens in ((8, 8192), (64, 8192), (2, 131072)):
             dense(rows, tokens, (DENSE[0], *fastest), measured["best"])
+    if "heads" in args.what:
+        best = ceiling(torch.device("cuda"))["best"]
+        for heads in OTHER_HEADS:
+            dense(max(1, 64 // heads[0]), 32768 * D // heads[2], OTHER_SIZES, best, heads)
     if "projections" in args.what:
         projections()
     if "tiles" in args.what:
