@@ -14,6 +14,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 from against_oracle import Batch, assert_kernels_equal_oracle
 from engines import engine, ids_of_rows, tiny_model, with_kernels
 from sparsec_runtime.engine import Engine
+from sparsec_runtime.gpu.tuning import Tuning
 from sparsec_runtime.options import EngineOptions
 from turned import PER_HEAD, Case, assert_attends_at_ranks
 
@@ -45,6 +46,12 @@ def test_heads_of_different_lengths_count_for_themselves() -> None:
     assert_attends_at_ranks(Case((1, 40, 0, 17, 16, 5), heads=2, group=2, dim=16, per_head=True), "cpu")
 
 
+def test_tiles_of_wide_keys_are_no_longer_than_the_table_of_angles() -> None:
+    tuning = Tuning(132)
+    assert tuning.turning_of(256) == tuning.turning and tuning.turning_of(512).registers is None
+    assert tuning.turning_of(1024).tile < tuning.turning_of(512).tile <= tuning.turning.tile
+
+
 RANKS = {"budget": 24, "interval": 5, "positions": "cache"}
 
 
@@ -54,6 +61,23 @@ def test_decode_across_evictions_gives_the_ids_of_the_eager_path(more: dict[str,
     kernels = with_kernels(engine("h2o", params=RANKS | more))
     assert ids_of_rows(kernels, lengths, new) == ids_of_rows(engine("h2o", params=RANKS | more), lengths, new)
     assert (kernels.graphs.bulk_steps > 0) == more.get("evict_in_decode", True)
+
+
+ASKED = (
+    "sparse 1\nmethod mine {\n  zone main {\n    decode K[t, h, c] = rope(K_raw[t, h, c], order(t))\n  }\n  on end_of_prompt, finish_step when len > 24 {\n"
+    "    let care[t] = mean[i in last(1), h, g](probs[i, h, g, t])\n    evict keep recent(1) then top[t](care[t]) upto 24\n  }\n}\n"
+)
+
+
+def test_the_newest_query_ranks_rows_by_what_it_gives_them_at_their_ranks() -> None:
+    made = [of_source(ASKED, memory_tokens=4096) for _ in "ab"]
+    assert ids_of_rows(with_kernels(made[0]), (40, 9), 5) == ids_of_rows(made[1], (40, 9), 5)
+    assert made[0].graphs.bulk_steps > 0
+
+
+def test_keys_are_normed_before_they_turn() -> None:
+    kernels, eager = (engine("h2o", model="tiny-qwen3", params=RANKS) for _ in "ab")
+    assert ids_of_rows(with_kernels(kernels), (40,), 6) == ids_of_rows(eager, (40,), 6)
 
 
 def test_heads_of_different_lengths_decode_as_on_the_eager_path() -> None:

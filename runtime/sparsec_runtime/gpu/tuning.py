@@ -74,8 +74,10 @@ class Tuning:
         return tile * (self.bounds.chunk // self.bounds.tile), tile
 
     def turning_of(self, row_bytes: int) -> AttentionSizes:
-        """For keys of so many bytes. Of wide ones shared memory holds two programs' tiles, so nothing is won by fewer registers."""
-        return self.turning if row_bytes <= 256 else replace(self.turning, programs=2, registers=None)
+        """For keys of so many bytes. Of wide ones shared memory holds two programs' tiles, so nothing is won by fewer registers; of the widest tiles are halved."""
+        if row_bytes <= 256:
+            return self.turning
+        return replace(self.turning, programs=2, registers=None, tile=self.turning.tile // (2 if row_bytes > 512 else 1))
 
     def tiles_of(self, weight: Tensor, rows: int) -> ProjectionTiles | None:
         """None: the vendor's library is as fast, or was not measured."""
