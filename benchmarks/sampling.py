@@ -34,7 +34,7 @@ KINDS: dict[str, dict[str, float]] = {
 }
 POINTERS = {
     "logits": "*bf16", "scales": "*fp32", "prompt": "*i8", "count": "*i32", "best": "*fp32", "best_id": "*i32", "asked": "*i64", "shares": "*fp64",
-    "found": "*i64", "top": "*fp32", "sums": "*i64", "list": "*i32", "parts": "*i64", "ids": "*i64",
+    "found": "*i64", "top": "*fp32", "sums": "*i64", "list": "*i32", "parts": "*i64", "marks": "*i32", "bytes": "*u8", "ids": "*i64",
 }  # fmt: skip
 
 
@@ -46,11 +46,11 @@ def compiled() -> None:
     sizes = SampleSizes()
     values = {
         "PART": sizes.part, "GROUP": sizes.group, "SUMS": narrow.PASSES * narrow.WAYS, "PASS": 1, "LIST": sizes.listed, "TILE": sizes.tile, "ID_BITS": 18,
-        "CHAINED": False,
+        "WORDS": sizes.words, "PARTS": 128, "CHAINED": False,
     }  # fmt: skip
     kernels = {
-        sample.largest_of_groups: (0, 4), sample.begin_draw: (2048, 4), narrow.narrow: (0, sizes.narrow_warps), narrow.list_candidates: (0, 4),
-        threshold.find_threshold: (0, sizes.find_warps), sample.weigh_parts: (0, 4), sample.draw: (128, 4),
+        sample.largest_of_groups: (0, 4), sample.begin_draw: (2048, 4), narrow.narrow: (0, sizes.pass_warps), narrow.weigh_and_mark: (0, sizes.pass_warps),
+        threshold.find_threshold: (0, sizes.find_warps), sample.draw: (128, 4),
     }  # fmt: skip
     for penalties in (False, True):
         for kernel, (width, warps) in kernels.items():

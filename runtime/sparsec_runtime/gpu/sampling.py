@@ -15,7 +15,7 @@ from torch import Tensor
 from ..draw import least_weight, scale_of
 from .blocks import pow2
 from .kernels import sample as k
-from .kernels.narrow import PASSES, WAYS, list_candidates, narrow
+from .kernels.narrow import PASSES, WAYS, narrow, weigh_and_mark
 from .kernels.threshold import find_threshold
 from .row_sampling import RowSampling
 from .transfer import send, sent
@@ -23,16 +23,18 @@ from .transfer import send, sent
 
 @dataclass(frozen=True, slots=True)
 class SampleSizes:
-    """part: ids of one program; group: ids that have one largest logit; listed: candidates of a row that are searched in registers; tile: few of them.
+    """part: ids of one program; group: ids that have one largest logit; listed: candidates of a row that are searched in registers; tile: few of them;
+    words: of 32 marks, read at once.
 
-    narrow_warps, find_warps: of the programs of kernels/narrow.py and kernels/threshold.py.
+    pass_warps, find_warps: of the programs of kernels/narrow.py and kernels/threshold.py. Narrowing sums at most 64 ids a thread.
     """
 
     part: int = 2048
     group: int = 128
     listed: int = 8192
     tile: int = 1024
-    narrow_warps: int = 2
+    words: int = 4096
+    pass_warps: int = 2
     find_warps: int = 16
 
 
@@ -52,6 +54,7 @@ class SampleBuffers:
         self.top = torch.empty(rows, dtype=torch.float32, device=device)
         self.sums = torch.empty((rows, PASSES * WAYS), dtype=torch.int64, device=device)
         self.list = torch.empty((rows, self.sizes.listed), dtype=torch.int32, device=device)
+        self.marks = torch.empty((rows, self.parts * self.sizes.part // 32), dtype=torch.int32, device=device)
         self.weights = torch.empty((rows, self.parts), dtype=torch.int64, device=device)
         self.nothing = torch.zeros(1, dtype=torch.int32, device=device)
         self.prompt: Tensor | None = None  # [row, vocab] int8, 1 where the prompt has the id; None until a row has penalties
@@ -113,15 +116,16 @@ class SampleBuffers:
             BLOCK=pow2(self.groups), SUMS=PASSES * WAYS, num_warps=4, **chain,
         )  # fmt: skip
         for done in range(PASSES):
-            narrow[every](logits, *asked, self.sums, rows, vocab, PASS=done, num_warps=sizes.narrow_warps, **part)
-        list_candidates[every](logits, *asked, self.best, self.sums, self.list, rows, vocab, self.groups, LIST=sizes.listed, **grouped)
-        find_threshold[each](
-            logits, *asked, self.sums, self.list, rows, vocab,
-            TILE=sizes.tile, LIST=sizes.listed, ID_BITS=vocab.bit_length(), num_warps=sizes.find_warps, **options,
+            narrow[every](logits, *asked, self.sums, rows, vocab, PASS=done, LIST=sizes.listed, num_warps=sizes.pass_warps, **part)
+        weigh_and_mark[every](
+            logits, *asked, self.best, self.sums, self.marks.view(torch.uint8), self.weights, rows, vocab, self.groups, self.parts,
+            num_warps=sizes.pass_warps, **grouped,
         )  # fmt: skip
-        k.weigh_parts[every](
-            logits, self.asked, *history, self.found, self.top, self.best, self.weights, rows, vocab, self.groups, self.parts, **grouped
-        )
+        find_threshold[each](
+            logits, *asked, self.sums, self.marks, self.list, self.weights, rows, vocab, self.parts, self.marks.shape[1],
+            TILE=sizes.tile, LIST=sizes.listed, WORDS=sizes.words, ID_BITS=vocab.bit_length(), PARTS=pow2(self.parts),
+            num_warps=sizes.find_warps, **part,
+        )  # fmt: skip
         k.draw[each](
             logits, self.asked, *history, self.found, self.top, self.weights, ids, rows, vocab, self.parts,
             BLOCK=pow2(self.parts), **part,

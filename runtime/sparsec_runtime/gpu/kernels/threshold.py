@@ -1,17 +1,69 @@
-"""Sampling inside a graph, continued (narrow.py): the last id that top-k keeps, then that top-p keeps of these, one program a row.
+"""Sampling inside a graph, continued (narrow.py): the last id that top-k keeps, then that top-p keeps of these, one program a row; what is kept weighs.
 
-Candidates that fit the list are read once and searched in registers; where there are more of them the vocabulary is read for every bit, which is slow.
+Candidates that fit the list are read once and searched in registers. Of more that are equal, their marks tell the last one. Where more of them differ,
+which takes logits of more than one scale or both top-p and a top-k as long as the list, the vocabulary is read for every bit, and that is slow.
 """
 
 import triton
 import triton.language as tl
 
 from .chain import after_previous, let_next
-from .narrow import interval
+from .narrow import interval, value_of
 from .sample import (  # fmt: skip
-    _MODE, _LEAST, _BY_K, _BY_P, _SCALE, _DRAWS, _COUNT, _THRESHOLD, _CUT, LEAST_KEY, NO_KEY, NO_ID,
-    penalised, halvings, weight_of, share_of, key_of,
+    _MODE, _LEAST, _BY_K, _BY_P, _SCALE, _DRAWS, _TOTAL, _COUNT, _THRESHOLD, _CUT, LEAST_KEY, NO_KEY, NO_ID,
+    penalised, halvings, weight_of, share_of, key_of, weights_down_to,
 )
+
+
+@triton.jit
+def ones(word):
+    """How many bits of uint32 words are set."""
+    word = word - ((word >> 1) & 0x55555555)
+    word = (word & 0x33333333) + ((word >> 2) & 0x33333333)
+    word = (word + (word >> 4)) & 0x0F0F0F0F
+    return ((word * 0x01010101) >> 24).to(tl.int32)
+
+
+@triton.jit
+def lowest_bit(word):
+    """The place of the lowest set bit, from the exponent that it has as a number; negative where no bit is set."""
+    lowest = word & (0 - word)
+    return (lowest.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
+
+
+@triton.jit
+def list_marked(marks_ptr, list_ptr, row, words, WORDS: tl.constexpr, LIST: tl.constexpr):
+    """How many ids are marked; list [row, LIST]: the first of them, which the program may then read."""
+    count = tl.zeros([], tl.int32)
+    for first in range(0, words, WORDS):
+        n = first + tl.arange(0, WORDS)
+        word = tl.load(marks_ptr + row * words + n, n < words, 0).to(tl.uint32)
+        amount = ones(word)
+        place = count + tl.cumsum(amount, 0) - amount
+        count += tl.sum(amount, 0)
+        while tl.max((word != 0).to(tl.int32), 0) > 0:
+            tl.store(list_ptr + row * LIST + place, n * 32 + lowest_bit(word), (word != 0) & (place < LIST))
+            word = word & (word - 1)
+            place += 1
+    tl.debug_barrier()
+    return count
+
+
+@triton.jit
+def marked(marks_ptr, row, words, number, WORDS: tl.constexpr):
+    """The id of a row's marked one by its number, from 1."""
+    count, found = tl.zeros([], tl.int32), tl.zeros([], tl.int32)
+    for first in range(0, words, WORDS):
+        n = first + tl.arange(0, WORDS)
+        word = tl.load(marks_ptr + row * words + n, n < words, 0).to(tl.uint32)
+        amount = ones(word)
+        more = number - (count + tl.cumsum(amount, 0) - amount)  # the number within the word
+        count += tl.sum(amount, 0)
+        here = (more >= 1) & (more <= amount)
+        for lower in range(1, 32):
+            word = tl.where(lower < more, word & (word - 1), word)
+        found = tl.maximum(found, tl.max(tl.where(here, n * 32 + lowest_bit(word), 0), 0))
+    return found
 
 
 @triton.jit
@@ -103,33 +155,38 @@ def last_kept(
 def last_of(key, ids, amount, kept, low, cut, need, ID_BITS: tl.constexpr):
     """last_kept of candidates that lie in registers. amount: what each adds to the sum that reaches `need`, equal for equal keys."""
     kept = kept & ((key > low) | ((key == low) & (ids <= cut)))
-    last, largest = tl.min(tl.where(kept, key, NO_KEY), 0), tl.max(tl.where(kept, key, -NO_KEY), 0)
-    last = tl.where(last > largest, low, last)
-    bits = tl.sum(((tl.maximum(largest - last, 0) >> tl.arange(0, 32).to(tl.int64)) > 0).to(tl.int32), 0)
+    amount = tl.where(kept, amount, 0)
+    least, largest = tl.min(tl.where(kept, key, NO_KEY), 0), tl.max(tl.where(kept, key, -NO_KEY), 0)
+    least = tl.where(least > largest, low, least)
+    bits = tl.sum(((tl.maximum(largest - least, 0) >> tl.arange(0, 32).to(tl.int64)) > 0).to(tl.int32), 0)
+    above_least = (key - least).to(tl.uint32)  # 32 bits hold it where an id is kept
+    last = tl.zeros([], tl.int64)
     for step in range(bits):
         raised = last + (tl.full([], 1, tl.int64) << (bits - 1 - step).to(tl.int64))
-        last = tl.where(tl.sum(tl.where(kept & (key >= raised), amount, 0), 0) >= need, raised, last)
-    above = tl.sum(tl.where(kept & (key > last), amount, 0), 0)
-    ties = kept & (key == last)
-    tied = tl.sum(ties.to(tl.int64), 0)
+        last = tl.where(tl.sum(tl.where(above_least >= raised.to(tl.uint32), amount, 0), 0) >= need, raised, last)
+    above = tl.sum(tl.where(above_least > last.to(tl.uint32), amount, 0), 0)
+    ties = kept & (above_least == last.to(tl.uint32))
+    last += least
+    tied = tl.sum(ties.to(tl.int32), 0)
     each = tl.maximum(tl.sum(tl.where(ties, amount, 0), 0) // tl.maximum(tied, 1), 1)
     more = (need - above + each - 1) // each
     end = tl.zeros([], tl.int32) + NO_ID
     if more < tied:
+        tied_ids = tl.where(ties, ids, NO_ID)
         end = tl.zeros([], tl.int32)
         for step in range(ID_BITS):
             raised_id = end + (1 << (ID_BITS - 1 - step))
-            end = tl.where(tl.sum((ties & (ids < raised_id)).to(tl.int64), 0) < more, raised_id, end)
+            end = tl.where(tl.sum((tied_ids < raised_id).to(tl.int32), 0) < more, raised_id, end)
     tighter = tl.where(last > low, end, tl.where(last == low, tl.minimum(cut, end), cut))
     return tl.maximum(low, last), tighter
 
 
 @triton.jit
 def threshold_of_listed(
-    logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, list_ptr, row, rows, vocab, listed, need, low, cut,
-    TILE: tl.constexpr, LIST: tl.constexpr, ID_BITS: tl.constexpr, PENALTIES: tl.constexpr,
+    logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, list_ptr, parts_ptr, row, rows, vocab, parts, listed, need, low, cut,
+    TILE: tl.constexpr, PART: tl.constexpr, LIST: tl.constexpr, ID_BITS: tl.constexpr, PENALTIES: tl.constexpr,
 ):  # fmt: skip
-    """(low, cut) of a row whose candidates are at most TILE: each is read once."""
+    """(low, cut) of a row whose candidates are at most TILE: each is read once. Adds the weights kept of them to parts."""
     mode = tl.load(asked_ptr + _MODE * rows + row)
     n = tl.arange(0, TILE)
     here = n < listed
@@ -139,12 +196,32 @@ def threshold_of_listed(
     weight = tl.where(here, weight_of(below, tl.load(asked_ptr + _LEAST * rows + row)), 0)
     key = key_of(x).to(tl.int64)
     if (mode & _BY_K) > 0:
-        low, cut = last_of(key, ids, here.to(tl.int64), here, low, cut, need, ID_BITS)
+        low, cut = last_of(key, ids, here.to(tl.int32), here, low, cut, need, ID_BITS)
         total = tl.sum(tl.where((key > low) | ((key == low) & (ids <= cut)), weight, 0), 0)
         need = share_of(total, tl.load(shares_ptr + row))
     if (mode & _BY_P) > 0:
         low, cut = last_of(key, ids, weight, here, low, cut, need, ID_BITS)
+    kept = here & ((key > low) | ((key == low) & (ids <= cut)))
+    tl.atomic_add(parts_ptr + row * parts + ids // PART, weight, kept, sem="relaxed")
     return low, cut
+
+
+@triton.jit
+def threshold_of_equal(
+    asked_ptr, shares_ptr, scales_ptr, top_ptr, marks_ptr, row, rows, words, count, key, need, WORDS: tl.constexpr,
+):  # fmt: skip
+    """(low, cut) of a row whose `count` candidates all have one key."""
+    mode = tl.load(asked_ptr + _MODE * rows + row)
+    below = halvings(value_of(key), tl.load(top_ptr + row), tl.load(scales_ptr + _SCALE * rows + row))
+    each = weight_of(below, tl.load(asked_ptr + _LEAST * rows + row))
+    kept = count.to(tl.int64)
+    if (mode & _BY_K) > 0:
+        kept = tl.minimum(need, kept)
+        need = share_of(kept * each, tl.load(shares_ptr + row))
+    if (mode & _BY_P) > 0:
+        divisor = tl.maximum(each, 1)
+        kept = tl.minimum(kept, tl.maximum((need + divisor - 1) // divisor, 1))
+    return key, marked(marks_ptr, row, words, kept.to(tl.int32), WORDS)
 
 
 @triton.jit
@@ -175,32 +252,56 @@ def threshold_of_many(
 
 @triton.jit
 def find_threshold(
-    logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, sums_ptr, list_ptr, rows, vocab,
-    TILE: tl.constexpr, LIST: tl.constexpr, ID_BITS: tl.constexpr, PENALTIES: tl.constexpr, CHAINED: tl.constexpr = False,
+    logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, found_ptr, top_ptr, sums_ptr, marks_ptr, list_ptr, parts_ptr,
+    rows, vocab, parts, words,
+    TILE: tl.constexpr, PART: tl.constexpr, LIST: tl.constexpr, WORDS: tl.constexpr, ID_BITS: tl.constexpr, PARTS: tl.constexpr,
+    PENALTIES: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
-    """THRESHOLD and CUT: the last id that top-k keeps, then that top-p keeps of these. TILE is at most LIST; few candidates are searched in TILE."""
+    """THRESHOLD and CUT: the last id that top-k keeps, then that top-p keeps of these; COUNT: candidates; parts [row, part] becomes the weight of all that
+    is kept. marks [row, words] int32. TILE is at most LIST; few candidates are searched in TILE. PARTS: a power of 2, at least `parts`."""
     after_previous(CHAINED)
     let_next(CHAINED)
     row = tl.program_id(0).to(tl.int64)
     mode = tl.load(asked_ptr + _MODE * rows + row)
     if (tl.load(found_ptr + _DRAWS * rows + row) > 0) & ((mode & (_BY_K | _BY_P)) > 0):
         low, cut = tl.zeros([], tl.int64) + LEAST_KEY, tl.zeros([], tl.int32) + NO_ID
-        lowest, end_key, need = interval(asked_ptr, shares_ptr, found_ptr, top_ptr, sums_ptr, row, rows)
-        listed = tl.load(found_ptr + _COUNT * rows + row)
-        if listed <= TILE:
+        lowest, end_key, need = interval(asked_ptr, shares_ptr, scales_ptr, found_ptr, top_ptr, sums_ptr, row, rows, vocab)
+        if (mode & _BY_K) == 0:
+            n = tl.arange(0, PARTS)
+            base = tl.sum(tl.load(parts_ptr + row * parts + n, n < parts, 0), 0)
+            need = share_of(tl.load(found_ptr + _TOTAL * rows + row), tl.load(shares_ptr + row)) - base
+        count = list_marked(marks_ptr, list_ptr, row, words, WORDS, LIST)
+        if count <= TILE:
             low, cut = threshold_of_listed(
-                logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, list_ptr, row, rows, vocab, listed, need, low, cut,
-                TILE, LIST, ID_BITS, PENALTIES,
+                logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, list_ptr, parts_ptr, row, rows, vocab, parts,
+                count, need, low, cut, TILE, PART, LIST, ID_BITS, PENALTIES,
             )  # fmt: skip
-        elif listed <= LIST:
+        elif count <= LIST:
             low, cut = threshold_of_listed(
-                logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, list_ptr, row, rows, vocab, listed, need, low, cut,
-                LIST, LIST, ID_BITS, PENALTIES,
+                logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, list_ptr, parts_ptr, row, rows, vocab, parts,
+                count, need, low, cut, LIST, PART, LIST, ID_BITS, PENALTIES,
             )  # fmt: skip
         else:
-            low, cut = threshold_of_many(
-                logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, need, low, cut,
-                LIST, ID_BITS, PENALTIES,
+            least = reach(
+                logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, low, NO_ID,
+                "least", LIST, PENALTIES,
             )  # fmt: skip
+            largest = reach(
+                logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, low, NO_ID,
+                "largest", LIST, PENALTIES,
+            )  # fmt: skip
+            if least == largest:
+                low, cut = threshold_of_equal(asked_ptr, shares_ptr, scales_ptr, top_ptr, marks_ptr, row, rows, words, count, least, need, WORDS)
+            else:
+                low, cut = threshold_of_many(
+                    logits_ptr, asked_ptr, shares_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, need, low, cut,
+                    LIST, ID_BITS, PENALTIES,
+                )  # fmt: skip
+            for part in range(parts):
+                weight = weights_down_to(
+                    logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, part, rows, vocab, low, cut, PART, PENALTIES
+                )  # fmt: skip
+                tl.store(parts_ptr + row * parts + part, tl.sum(weight, 0))
+        tl.store(found_ptr + _COUNT * rows + row, count.to(tl.int64))
         tl.store(found_ptr + _THRESHOLD * rows + row, low)
         tl.store(found_ptr + _CUT * rows + row, cut.to(tl.int64))
