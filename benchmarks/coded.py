@@ -85,7 +85,7 @@ def raw(rows: int, tokens: int) -> float:
         for n in range(layers):
             kernels.attend_rows[(min(items, size.programs * 132),)](
                 q, k[n], v[n], table, held, part_ptr=part, lse_ptr=lse, scale2=SCALE2, table_row=table.stride(0), **common, GP=16, PAGE=16, TILE=size.tile,
-                STAGES=size.stages, EXACT=False, PLAIN=False, num_warps=size.warps,
+                STAGES=size.stages, EXACT=False, num_warps=size.warps,
             )  # fmt: skip
             kernels.merge_chunks[(rows, H * G)](part, lse, held, out, row_lse, **common, TILE=64, num_warps=4)
 

@@ -13,7 +13,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import triton  # noqa: E402
 from sparsec_runtime.gpu.compact import NARROW, WIDE  # noqa: E402
-from sparsec_runtime.gpu.kernels import block, compact, draw, encode, evict, prefill, project, rank, turn, window  # noqa: E402
+from sparsec_runtime.gpu.kernels import block, compact, draw, encode, evict, prefill, project, rank, sampled, turn, window  # noqa: E402
 from sparsec_runtime.gpu.ranking import warps_of  # noqa: E402
 from sparsec_runtime.gpu.tuning import Tuning  # noqa: E402
 from sparsec_runtime.gpu.window import RUN, window_sizes  # noqa: E402
@@ -33,7 +33,7 @@ SETTINGS = {  # of generated kernels by name: constants that differ, and warps, 
     "attend_zones": ({"PAGE": 128, "TILE": 16, "GP": 8, "STAGES": 3, "PLAIN": False}, 1), "add_mass": ({"TILE": 512}, 4),
 }  # fmt: skip
 INTS = ("table", "v_table", "k_table", "k_tail_table", "v_tail_table", "from_table", "len", "v_len", "k_packed", "v_packed", "packed", "moved",
-        "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "number", "group", "row_pos", "pos", "key", "entry", "listed")
+        "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "number", "group", "row_pos", "pos", "key", "entry", "listed", "told", "between")
 WORDS = {"attend_zones": ("k", "v"), "encode_rows": ("words",)}  # codes
 LONGS = {name: ("row_pos", "query_pos") for name in ("lse_of_window", "mass_of_window")}  # 64 bit, where others have 32
 FLOATS = ("part", "lse", "logits", "cos", "sin", "turn", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq", "score", "top", "total",
@@ -101,11 +101,11 @@ def prompts() -> None:
 
 
 def turned() -> None:
-    """Attention that turns keys at their ranks, as gpu/tuning.py sizes it, and how many registers it would take."""
-    kernels, size = load_manager(Compilation.load("h2o", params={"positions": "cache"})).decode_kernels(), Tuning(132).turning
-    for kernel, most in itertools.product((kernels.attend_rows, kernels.attend_rows_and_tell), ({"maxnreg": size.registers}, {})):
+    """Attention that turns keys at their ranks, as gpu/tuning.py sizes it."""
+    kernels, size = load_manager(Compilation.load("h2o", params={"positions": "cache"})).decode_kernels(), Tuning(132).weighing
+    for kernel in (kernels.attend_rows, kernels.attend_rows_and_tell):
         sizes = MODEL | {"HALF": 64, "PAIRS": 64, "CHUNK": size.chunk, "TILE": size.tile, "STAGES": size.stages}
-        report(kernel, {key: value for key, value in sizes.items() if key in kernel.arg_names}, size.warps, f"keys turned {most or ''}", **most)
+        report(kernel, {key: value for key, value in sizes.items() if key in kernel.arg_names}, size.warps, "keys turned")
 
 
 def main() -> None:
@@ -125,6 +125,10 @@ def main() -> None:
     report(rank.rank_parts, {**ranked, "BLOCK": 16384, "PADDED": 4096}, warps_of(16384), "4096 of parts of 16384")
     for size, whole in ((2048, True), (16384, True), (16384, False)):
         report(rank.rank_survivors, {"H": 8, "BLOCK": size, "WHOLE": whole}, warps_of(size), f"{size} pairs{'' if whole else ' at a time'}")
+    for size, parts, room in ((2048, 16, 4096), (8192, 16, 8192)):
+        line = {"H": 1, "UNIT": 1, "ENDS": True, "BLOCK": size}
+        report(sampled.count_parts, {**line, "SAMPLE": size // 2}, warps_of(size), f"parts of {size}")
+        report(sampled.list_parts, {**line, "PARTS": parts, "ROOM": room}, warps_of(size), f"{parts} parts of {size}, {room} between")
     heads = {"HQ": 32, "HP": 32, "TILE": 256}
     report(draw.sum_candidates, {**heads, "PART": 1024}, 8)
     report(draw.worth_of_tokens, {**heads, "SHARES": True, "PARTS": 128}, 8, "shares, 128 parts")

@@ -29,9 +29,10 @@ DENSE = (  # chunk, tile, warps, stages, programs of a multiprocessor: few take 
 )  # fmt: skip
 
 
-OTHER_HEADS = ((3, 3, 64), (8, 8, 64), (32, 1, 80), (4, 7, 128), (4, 2, 256))  # KV heads, query heads of each, channels
+OTHER_HEADS = ((8, 4, 128), (3, 3, 64), (32, 1, 80), (4, 2, 256))  # KV heads, query heads of each, channels
 OTHER_SIZES = (
-    (2048, 64, 4, 2, 8), (1024, 64, 4, 2, 8), (2048, 128, 4, 2, 8), (2048, 64, 2, 2, 8), (2048, 64, 4, 3, 8), (2048, 32, 4, 3, 8), (2048, 32, 2, 2, 8),
+    (2048, 64, 4, 2, 8), (2048, 32, 4, 2, 8), (2048, 32, 2, 2, 8), (2048, 32, 2, 2, 16), (2048, 32, 2, 3, 8), (2048, 64, 2, 2, 8), (2048, 16, 2, 2, 8),
+    (2048, 16, 1, 2, 16), (2048, 32, 1, 2, 8),
 )  # fmt: skip
 
 
@@ -188,7 +189,7 @@ def main() -> None:
     if "heads" in args.what:
         best = ceiling(torch.device("cuda"))["best"]
         for heads in OTHER_HEADS:
-            dense(max(1, 64 // heads[0]), 32768 * D // heads[2], OTHER_SIZES, best, heads)
+            dense(max(1, 64 // heads[0]), 32768 * D // heads[2] // 256 * 256, OTHER_SIZES, best, heads)
     if "projections" in args.what:
         projections()
     if "tiles" in args.what:

@@ -1,4 +1,4 @@
-"""Times attention that turns keys at their ranks beside attention that does not, by block size: what `Tuning.turning` is set from.
+"""Times attention that turns keys at their ranks beside attention that does not, by block size: what `Tuning.weighing` is set from.
 
 8 rows of 8,192 tokens unless given: `python benchmarks/turned.py [ROWS TOKENS]`. The gate "re-counted positions by rotating keys" times the same in a step.
 """
@@ -24,10 +24,9 @@ from sparsec.pipeline import Compilation, load_manager  # noqa: E402
 
 H, G, D, PAGE, LAYERS = 8, 4, 128, 16, 4
 SWEEP = [
-    AttentionSizes(chunk, tile, warps, stages, programs, registers)
-    for (tile, warps, programs, registers), chunk, stages in itertools.product(
-        ((64, 4, 2, None), (64, 4, 3, 168), (64, 4, 4, 128), (64, 2, 4, None), (32, 2, 4, None), (32, 2, 6, 168), (32, 4, 3, None), (128, 8, 1, None)),
-        (512, 1024), (2, 3),
+    AttentionSizes(chunk, tile, warps, stages, programs)
+    for (tile, warps, programs), chunk, stages in itertools.product(
+        ((64, 4, 2), (64, 4, 3), (64, 2, 4), (32, 2, 4), (32, 4, 3), (128, 8, 1)), (512, 1024), (2, 3),
     )
 ]  # fmt: skip
 
@@ -63,7 +62,7 @@ class Layers:
                 (made.attend_rows_and_tell if tells else made.attend_rows)[(min(items, size.programs * 132),)](
                     self.q, self.k[layer], self.v[layer], self.table, self.held, part_ptr=part, lse_ptr=lse, scale2=0.1275, table_row=self.table.stride(0),
                     entries=self.rows, EP=tile_of(self.rows), H=H, G=G, GP=16, D=D, DP=D, PAGE=PAGE, CHUNK=size.chunk, TILE=size.tile, STAGES=size.stages,
-                    EXACT=False, **options, **size.options,
+                    EXACT=False, **options, num_warps=size.warps,
                 )  # fmt: skip
 
         return timed(run) / LAYERS * 1e3
@@ -75,7 +74,7 @@ def main() -> None:
     for tells, size in ((False, tuning.whole), (True, tuning.weighing)):
         beside = layers.microseconds(plain, size, turned=False, tells=tells)
         print(f"{rows} x {tokens}, logits told {tells}: plain {beside:.1f} us", flush=True)
-        for each in [tuning.turning, *SWEEP]:
+        for each in [tuning.weighing, *SWEEP]:
             try:
                 found = layers.microseconds(turned, each, turned=True, tells=tells)
             except (RuntimeError, OutOfResources) as error:

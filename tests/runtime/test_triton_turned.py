@@ -46,12 +46,6 @@ def test_heads_of_different_lengths_count_for_themselves() -> None:
     assert_attends_at_ranks(Case((1, 40, 0, 17, 16, 5), heads=2, group=2, dim=16, per_head=True), "cpu")
 
 
-def test_tiles_of_wide_keys_are_no_longer_than_the_table_of_angles() -> None:
-    tuning = Tuning(132)
-    assert tuning.turning_of(256) == tuning.turning and tuning.turning_of(512).registers is None
-    assert tuning.turning_of(1024).tile < tuning.turning_of(512).tile <= tuning.turning.tile
-
-
 RANKS = {"budget": 24, "interval": 5, "positions": "cache"}
 
 

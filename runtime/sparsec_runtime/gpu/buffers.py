@@ -76,13 +76,13 @@ class DecodeBuffers:
         self.cos = torch.empty((2, rows, half), dtype=torch.float32, device=device)
         self.sin = torch.empty_like(self.cos)
         if plan.turns_keys:
-            self.turn = turns(storage.rope, tuning.turning.tile + 1)
+            self.turn = turns(storage.rope, tuning.weighing.tile + 1)
         self.sampling: SampleBuffers | None = None  # made when a row is first not greedy
         self.vocab_part = min(2048, pow2(shape.vocab))
         parts = -(-shape.vocab // self.vocab_part)
         self.best = torch.empty((rows, parts), dtype=torch.float32, device=device)
         self.best_id = torch.empty((rows, parts), dtype=torch.int32, device=device)
-        items = self._items(tokens, (tuning.turning if plan.turns_keys else tuning.whole).chunk, pool_tokens, storage)
+        items = self._items(tokens, min(tuning.whole.chunk, tuning.weighing.chunk), pool_tokens, storage)
         if plan.moves is not None:
             zones = tuning.zones
             items = self._items(tokens, min(zones.chunk, 2 * zones.rest), pool_tokens, storage) + self._items(tokens, zones.chunk, pool_tokens, storage)

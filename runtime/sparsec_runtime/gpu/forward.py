@@ -220,7 +220,7 @@ class DecodeForward:
             kernel, size = self.kernels.attend_rows_and_tell, tuning.weighing
             options |= {"logits_ptr": buffers.logits, "logits_row": buffers.logits.shape[2]}
         if self.plan.turns_keys:
-            size, half = tuning.turning_of(shape.head_dim * buffers.q.element_size()), storage.rope.dim // 2
+            size, half = tuning.weighing, storage.rope.dim // 2
             options |= {"freq_ptr": storage.rope.inv_freq, "turn_ptr": buffers.turn, "scaling": storage.rope.scaling, "HALF": half}
             options["PAIRS"] = tile_of(shape.head_dim // 2)
         firsts = {"first_ptr": buffers.header[FIRST_ROWS]} if self.ranked else {}
@@ -231,7 +231,7 @@ class DecodeForward:
         kernel[(min(buffers.part.shape[0], size.programs * tuning.multiprocessors),)](
             buffers.q, *self._pools(layer), len_ptr=held, part_ptr=buffers.part, lse_ptr=buffers.part_lse, scale2=float(shape.scale) * LOG2_E, **options,
             **common, **self._heads(), PAGE=storage.page_size, CHUNK=size.chunk, TILE=size.tile, STAGES=size.stages,
-            EXACT=buffers.q.element_size() == 4, **size.options, **self.chain,
+            EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
         )  # fmt: skip
         self.kernels.merge_chunks[(buffers.rows, shape.q_heads)](
             buffers.part, buffers.part_lse, held, out_ptr=buffers.attended, row_lse_ptr=buffers.row_lse, **firsts, **common, H=shape.kv_heads, G=shape.group,

@@ -13,20 +13,17 @@ from .blocks import pow2
 
 @dataclass(frozen=True, slots=True)
 class AttentionSizes:
-    """chunk: tokens of one work item of a long row (kernels/tools.py, chunk_sizes), tile: of one step of it; programs: of the persistent grid, per multiprocessor;
-    registers: of a thread, at most, where the compiler takes so many that fewer programs fit."""
+    """chunk: tokens of one work item of a long row (kernels/tools.py, chunk_sizes), tile: of one step of it; programs: of the persistent grid, per multiprocessor."""
 
     chunk: int
     tile: int
     warps: int
     stages: int
     programs: int
-    registers: int | None = None
 
-    @property
-    def options(self) -> dict[str, int]:
-        """How a kernel of these sizes is launched."""
-        return {"num_warps": self.warps} | ({} if self.registers is None else {"maxnreg": self.registers})
+    def of_rows(self, row_bytes: int) -> AttentionSizes:
+        """For K of so many bytes a row: tiles of no more bytes than those that were measured, at 256."""
+        return replace(self, tile=max(16, self.tile * 256 // row_bytes)) if row_bytes > 256 else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +51,11 @@ class ProjectionTiles:
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """whole, picked: attention over all pages of a row, or over those that a method picked; weighing: over all pages where it also writes its
-    logits; turning: over all pages where it turns keys, with logits or without. bounds: of pages' bounds, chunk and tile in units (a page of one head);
-    projections: by (width, depth), for up to so many rows each."""
+    logits or turns keys. bounds: of pages' bounds, chunk and tile in units (a page of one head); projections: by (width, depth), for up to so many rows each."""
 
     multiprocessors: int
     whole: AttentionSizes = AttentionSizes(chunk=2048, tile=64, warps=4, stages=2, programs=8)
     weighing: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=2, stages=2, programs=4)
-    turning: AttentionSizes = AttentionSizes(chunk=1024, tile=64, warps=4, stages=2, programs=3, registers=168)
     bounds: AttentionSizes = AttentionSizes(chunk=256, tile=64, warps=4, stages=3, programs=2)
     picked: AttentionSizes = AttentionSizes(chunk=512, tile=64, warps=2, stages=3, programs=4)
     zones: ZoneSizes = ZoneSizes(chunk=1024, rest=128, warps=1, stages=3, programs=16)
@@ -73,18 +68,14 @@ class Tuning:
         tile = max(1, (min(16, self.bounds.tile) if dtype == torch.float32 else self.bounds.tile) // pow2(heads))
         return tile * (self.bounds.chunk // self.bounds.tile), tile
 
-    def turning_of(self, row_bytes: int) -> AttentionSizes:
-        """For keys of so many bytes. Of wide ones shared memory holds two programs' tiles, so nothing is won by fewer registers; of the widest tiles are halved."""
-        if row_bytes <= 256:
-            return self.turning
-        return replace(self.turning, programs=2, registers=None, tile=self.turning.tile // (2 if row_bytes > 512 else 1))
-
     def tiles_of(self, weight: Tensor, rows: int) -> ProjectionTiles | None:
         """None: the vendor's library is as fast, or was not measured."""
         measured = self.projections.get(tuple(weight.shape), ()) if weight.element_size() == 2 else ()
         return next((tiles for most, tiles in measured if rows <= most), None)
 
 
+_WHOLE = {128: AttentionSizes(chunk=2048, tile=32, warps=2, stages=2, programs=8)}  # by bytes of a row of K: benchmarks/kernels.py heads
+_RAGGED = 1024  # tokens of an item where heads hold different counts: smaller ones spread better
 _INTERPRETER = AttentionSizes(chunk=32, tile=16, warps=4, stages=1, programs=1)
 _ZONES = ZoneSizes(chunk=1024, rest=32, warps=4, stages=1, programs=1)
 _HOPPER = {  # benchmarks/kernels.py tiles, at 8, 22 and 64 rows
@@ -95,9 +86,13 @@ _HOPPER = {  # benchmarks/kernels.py tiles, at 8, 22 and 64 rows
 }
 
 
-def tuning_of(device: torch.device) -> Tuning:
+def tuning_of(device: torch.device, row_bytes: int = 256, *, ragged: bool = False) -> Tuning:
+    """row_bytes: of K of one token and head; ragged: heads of a request hold different counts."""
     if device.type != "cuda":
-        return Tuning(3, _INTERPRETER, _INTERPRETER, _INTERPRETER, _INTERPRETER, picked=_INTERPRETER, zones=_ZONES, assembly=False)  # so few that items outnumber programs
+        return Tuning(3, _INTERPRETER, _INTERPRETER, _INTERPRETER, picked=_INTERPRETER, zones=_ZONES, assembly=False)  # so few that items outnumber programs
     count = torch.cuda.get_device_properties(device).multi_processor_count
     hopper = torch.cuda.get_device_capability(device)[0] == 9
-    return Tuning(count, projections=_HOPPER if hopper else {}, assembly=torch.version.hip is None)
+    made = Tuning(count, projections=_HOPPER if hopper else {}, assembly=torch.version.hip is None)
+    whole = _WHOLE.get(row_bytes, made.whole.of_rows(row_bytes))
+    whole = replace(whole, chunk=_RAGGED) if ragged else whole
+    return replace(made, whole=whole, weighing=made.weighing.of_rows(row_bytes), picked=made.picked.of_rows(row_bytes))

@@ -1,0 +1,17 @@
+"""Block sizes: what may be said of them without a device."""
+
+import torch
+from sparsec_runtime.gpu.tuning import Tuning, tuning_of
+
+
+def test_tiles_of_wide_rows_have_no_more_bytes_than_those_that_were_measured():
+    whole = Tuning(132).whole
+    for row_bytes in (32, 128, 256, 512, 1024, 2048):
+        sizes = whole.of_rows(row_bytes)
+        assert sizes.tile * row_bytes <= max(whole.tile * 256, 16 * row_bytes) and sizes.tile >= 16
+    assert whole.of_rows(256) == whole and whole.of_rows(512).tile == whole.tile // 2
+
+
+def test_the_interpreter_gets_its_own_sizes():
+    tuning = tuning_of(torch.device("cpu"), 512, ragged=True)
+    assert tuning.whole == tuning.weighing == tuning.picked and not tuning.assembly
