@@ -59,13 +59,13 @@ def signature(kernel, constants: dict[str, object]) -> dict[str, str]:
     return types
 
 
-def report(kernel, constants: dict[str, object], warps: int, label: str = "", **options: int) -> None:
+def report(kernel, constants: dict[str, object], warps: int, label: str = "") -> None:
     constants = {**constants, "CHAINED": False} if "CHAINED" in kernel.arg_names else constants
     # Pointers and the distances between rows are multiples of 16 here, as in a run.
     attributes = {(n,): [["tt.divisibility", 16]] for n, name in enumerate(kernel.arg_names) if name.endswith("_ptr") or name in DISTANCES}
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     source = ASTSource(kernel, signature(kernel, constants), places, attributes)
-    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps, **options})
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
     print(f"{kernel.fn.__name__:16} {label:28} warps {warps:2} shared {compiled.metadata.shared:6} {resources(compiled.asm['cubin'])}", flush=True)
 
 

@@ -9,16 +9,16 @@ from kernels import PAGE, D, G, H, timed
 
 import torch  # isort: skip
 from sparsec_runtime.gpu.blocks import aligned  # isort: skip
-from sparsec_runtime.gpu.ranking import part_of, rank_best, rank_grouped  # isort: skip
+from sparsec_runtime.gpu.ranking import part_of, rank_best, rank_grouped, rank_sampled, sampled_part  # isort: skip
 from sparsec_runtime.gpu.tokens import list_tokens, place_tokens  # isort: skip
 from sparsec_runtime.gpu.tuning import tuning_of  # isort: skip
 from sparsec.pipeline import Compilation, load_manager  # isort: skip
 
-PARTS = (1024, 2048, 4096, 8192, 16384)
-BOUNDS = (  # pages of a step and of an item, for all heads; warps, stages, programs of a multiprocessor
-    (8, 32, 4, 3, 2), (8, 16, 4, 3, 2), (8, 64, 4, 5, 1), (8, 32, 4, 5, 2), (8, 64, 4, 7, 1), (8, 8, 4, 1, 4), (8, 8, 4, 1, 8), (8, 16, 4, 1, 4),
-    (8, 32, 4, 2, 2), (16, 32, 8, 3, 1), (16, 16, 8, 1, 2), (4, 8, 4, 3, 4), (4, 16, 4, 3, 4), (4, 16, 4, 5, 4), (4, 16, 4, 7, 3), (4, 4, 4, 1, 6),
-    (4, 4, 4, 1, 16), (4, 8, 2, 1, 4),
+PARTS = (4096, 8192, 16384)
+SAMPLED = (1024, 2048, 4096, 8192)
+BOUNDS = (  # pages of a step and of an item, for all heads; warps, stages, programs of a multiprocessor; then sizes that were slower on an H200
+    (8, 32, 4, 3, 2), (8, 64, 4, 5, 1), (8, 64, 4, 4, 1), (8, 64, 4, 3, 2), (8, 16, 4, 2, 4), (8, 16, 4, 1, 4), (8, 32, 4, 1, 4), (8, 64, 4, 2, 2), (8, 64, 8, 5, 1),
+    (8, 32, 8, 3, 2),
 )  # fmt: skip
 
 
@@ -27,16 +27,26 @@ def ints(rows: int, value: int) -> torch.Tensor:
 
 
 def ranking(rows: int, entries: int, best: int, gate: str) -> None:
-    """Lines of random scores and lines of five different ones, whose ties decide."""
+    """Lines of random scores, of five different ones, whose ties decide, and of scores that lie in clusters; by parts and by samples, checked against each other."""
     layers = 32 if rows * entries < 1 << 22 else 2
-    for kind, draw in (("random", torch.randn), ("ties", lambda *shape, device: torch.randint(5, shape, device=device).float())):
+    draws = {
+        "random": torch.randn, "ties": lambda *shape, device: torch.randint(5, shape, device=device).float(),
+        "clusters": lambda *shape, device: torch.randn(*shape, device=device) + 3 * torch.randn(*shape[:-1], shape[-1] // 512, device=device).repeat_interleave(512, -1),
+    }  # fmt: skip
+    held, count = ints(rows, entries), ints(rows, best)
+    for kind, draw in draws.items():
         score = draw(layers, rows, 1, entries, device="cuda")
-        held, count = ints(rows, entries), ints(rows, best)
-        out = torch.empty(rows, 1, best, device="cuda", dtype=torch.int32)
-        for part in (part for part in PARTS if part < 2 * entries):
-            us = timed(lambda part=part, score=score: [rank_best(x, held, count, out, part=part) for x in score]) / layers * 1e3
-            note = " (chosen)" if part == part_of(entries, best) else ""
-            print(f"rank {rows} x {entries}, best {best}, {kind}, parts of {part}{note}: {us:.1f} us; gate {gate}", flush=True)
+        out, lists = torch.empty(rows, 1, best, device="cuda", dtype=torch.int32), []
+        ways = {f"parts of {part}{' (part_of)' if part == part_of(entries, best) else ''}": (rank_best, {"part": part}) for part in PARTS}
+        for part in SAMPLED:
+            for sample in (part // 4, part // 2):
+                name = f"sample of {sample}, parts of {part}{' (chosen)' if (part, sample * 2) == (sampled_part(rows, entries), part) else ''}"
+                ways[name] = rank_sampled, {"part": part, "sample": sample}
+        for name, (rank, options) in ways.items():
+            us = timed(lambda rank=rank, options=options, score=score, out=out: [rank(x, held, count, out, **options) for x in score], 5) / layers * 1e3
+            lists.append(out.clone())
+            wrong = "" if torch.equal(lists[0], lists[-1]) else ", WRONG"
+            print(f"rank {rows} x {entries}, best {best}, {kind}, {name}: {us:.1f} us{wrong}; gate {gate}", flush=True)
 
 
 def pages(rows: int, count: int, gate: str) -> None:
@@ -65,16 +75,18 @@ def pages(rows: int, count: int, gate: str) -> None:
         found[f"bounds: tile {tile} chunk {chunk} warps {warps} stages {stages} programs {programs}"] = us = timed(run, 7) / layers * 1e3
         print(f"pages {rows} x {count}, bounds, tile {tile} chunk {chunk} warps {warps} stages {stages} programs {programs}: {us:.2f} us", flush=True)
     chosen, number, ways = torch.empty(rows, H, 129, device="cuda", dtype=torch.int32), ints(rows, 128), {}
-    for group in (8, 16):
+    for group in (8,):
         best = worth[..., : count // group * group].unflatten(3, (-1, group)).amax(4)
         best = torch.cat((best, torch.empty(*best.shape[:3], aligned(best.shape[3]) - best.shape[3], device="cuda")), 3)
         for warps in (4, 8, 16):
             ways[f"groups of {group}, {warps} warps"] = lambda n, best=best, group=group, warps=warps: rank_grouped(
                 worth[n], best[n], held, number, chosen, unit=PAGE, group=group, grouped=True, warps=warps
             )
-    for part in (512, 1024, 2048, 4096, 16384):
+    for part in (1024, 2048, 4096, 16384):
         if part < 4 * capacity:
             ways[f"parts of {part}"] = lambda n, part=part: rank_best(worth[n], held, number, chosen, unit=PAGE, part=part)
+    for part in (1024, 2048):
+        ways[f"sample of {part // 2}, parts of {part}"] = lambda n, part=part: rank_sampled(worth[n], held, number, chosen, unit=PAGE, part=part)
     lists = {}
     for name, way in ways.items():
         way(0)

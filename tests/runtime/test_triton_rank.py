@@ -12,10 +12,11 @@ if torch.cuda.is_available():
 os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
 from ranking import best_by_torch, scores
-from sparsec_runtime.gpu.ranking import LARGEST, groups_pay, part_of, rank_best, rank_grouped
+from sparsec_runtime.gpu.ranking import LARGEST, PARTS, groups_pay, part_of, rank_best, rank_grouped, rank_sampled, room_between, sampled_part
 from test_triton_interpreter import ids_with
 
-WHOLE, IN_PARTS = 64, 16  # entries of a part, of lines of 64
+WHOLE, IN_PARTS, SAMPLED = 64, 16, 0  # entries of a part, of lines of 64
+WAYS = pytest.mark.parametrize("part", [WHOLE, IN_PARTS, SAMPLED], ids=["whole", "parts", "sampled"])
 HELD = (0, 1, 15, 16, 17, 40, 64, 64)
 COUNTS = (0, 1, 3, 16, 5, 40, 20, 64)
 
@@ -25,11 +26,14 @@ def ranked(score, held, count, ends=None, unit=1, part=WHOLE):
     out = torch.full((*score.shape[:2], max(1, max(count))), -1, dtype=torch.int32)
     numbers = [torch.tensor(x, dtype=torch.int32) for x in (held, count)]
     ends = None if ends is None else tuple(torch.tensor(x, dtype=torch.int32) for x in ends)
-    rank_best(score, *numbers, out, ends=ends, unit=unit, part=part)
+    if part == SAMPLED:
+        rank_sampled(score, *numbers, out, ends=ends, unit=unit, part=IN_PARTS)
+    else:
+        rank_best(score, *numbers, out, ends=ends, unit=unit, part=part)
     return out
 
 
-@pytest.mark.parametrize("part", [WHOLE, IN_PARTS], ids=["whole", "parts"])
+@WAYS
 @pytest.mark.parametrize("kind", ["distinct", "ties", "equal", "special", "tiny"])
 def test_the_best_are_those_of_the_stable_sort(kind, part):
     score = scores(kind, (len(HELD), 2, 64))
@@ -39,7 +43,7 @@ def test_the_best_are_those_of_the_stable_sort(kind, part):
             assert found[row, head].tolist() == best_by_torch(score[row, head, :held], count, 0, 0, found.shape[2])
 
 
-@pytest.mark.parametrize("part", [WHOLE, IN_PARTS], ids=["whole", "parts"])
+@WAYS
 def test_first_and_newest_entries_are_taken_before_all_others(part):
     score, first, newest = scores("special", (len(HELD), 1, 64)), (0, 1, 2, 0, 1, 20, 2, 4), (0, 1, 1, 5, 4, 20, 8, 60)
     found = ranked(score, HELD, COUNTS, ends=(first, newest), part=part)
@@ -47,11 +51,55 @@ def test_first_and_newest_entries_are_taken_before_all_others(part):
         assert found[row, 0].tolist() == best_by_torch(score[row, 0, :held], count, first[row], newest[row], found.shape[2])
 
 
-@pytest.mark.parametrize("part", [WHOLE, IN_PARTS], ids=["whole", "parts"])
+@WAYS
 def test_of_more_entries_that_are_always_taken_than_are_asked_for_the_lowest_are(part):
     score = scores("distinct", (1, 2, 64))
     found = ranked(score, (60,), (5,), ends=((4,), (6,)), part=part)
     assert found[0, 0].tolist() == found[0, 1].tolist() == [0, 1, 2, 3, 54]
+
+
+@pytest.mark.parametrize(("sample", "room"), [(256, 64), (256, 2), (16, 16)], ids=["close", "no room", "few"])
+@pytest.mark.parametrize("kind", ["distinct", "ties", "equal", "special"])
+def test_lists_do_not_depend_on_the_sample(kind, sample, room):
+    held, count, first, newest = (64, 61, 33, 18), (32, 55, 8, 20), (3, 0, 2, 1), (2, 1, 0, 3)
+    score = scores(kind, (len(held), 1, 64))
+    numbers = [torch.tensor(x, dtype=torch.int32) for x in (held, count, first, newest)]
+    found = torch.full((len(held), 1, 64), -1, dtype=torch.int32)
+    rank_sampled(score, *numbers[:2], found, ends=tuple(numbers[2:]), part=16, sample=sample, room=room)
+    for row, line in enumerate(score[:, 0]):
+        assert found[row, 0].tolist() == best_by_torch(line[: held[row]], count[row], first[row], newest[row], 64)
+
+
+@pytest.mark.parametrize("worst", [True, False])
+def test_scores_that_the_sample_misses_are_found(worst):
+    """All entries that 16 samples of 512 do not read are better than all others, or all that they read."""
+    n = torch.arange(16)
+    mixed = n * 2654435769 % (1 << 32)
+    read = (n * 512 + (((mixed ^ (mixed >> 15)) & 0xFFFF) * 512 >> 16)) // 16
+    line = scores("distinct", (512,))
+    line[read] += -100 if worst else 100
+    found = torch.full((1, 1, 40), -1, dtype=torch.int32)
+    rank_sampled(line[None, None], torch.tensor([512]).int(), torch.tensor([40]).int(), found, part=128, sample=16, room=64)
+    assert found[0, 0].tolist() == best_by_torch(line, 40, 0, 1, 40)
+
+
+def test_lines_that_one_program_does_not_hold_are_ranked_by_a_sample(monkeypatch):
+    calls = []
+    monkeypatch.setattr("sparsec_runtime.gpu.ranking.LARGEST", 32)
+    monkeypatch.setattr("sparsec_runtime.gpu.ranking.rank_sampled", lambda *args, **options: calls.append(args))
+    found = torch.zeros(1, 1, 8, dtype=torch.int32)
+    for entries in (32, 33):
+        rank_best(scores("distinct", (1, 1, entries)), *torch.tensor([[entries], [8]]).int(), found)
+    assert [args[0].shape[2] for args in calls] == [33]
+
+
+@pytest.mark.parametrize(("lines", "entries", "best"), [(8, 32768, 2048), (1, 16385, 16000), (256, 131072, 4096), (1, 1 << 20, 1 << 15), (64, 1 << 21, 100)])
+def test_parts_of_a_sampled_line_are_few_and_there_is_room_for_what_lies_between(lines, entries, best):
+    part = sampled_part(lines, entries)
+    room = room_between(entries, best, part // 2)
+    assert part <= LARGEST and (-(-entries // part) <= PARTS or part == LARGEST)
+    assert room & (room - 1) == 0 and room <= LARGEST
+    assert sampled_part(8, 32768) == 2048 and sampled_part(256, 131072) == 8192 and room_between(32768, 2048, 1024) == 4096
 
 
 @pytest.mark.parametrize("group", [1, 2, 8, 16])
@@ -82,7 +130,7 @@ def test_groups_are_ranked_first_where_lines_are_long_and_few_entries_are_asked_
     assert not groups_pay(2080, 8, 129) and not groups_pay(8224, 8, 1024) and not groups_pay(1 << 20, 8, 129)
 
 
-@pytest.mark.parametrize("part", [WHOLE, IN_PARTS], ids=["whole", "parts"])
+@WAYS
 def test_entries_of_several_tokens_end_with_the_last_one_which_is_always_taken(part):
     held, count = (1, 16, 17, 63, 255, 256), (1, 1, 2, 3, 7, 64)
     score = scores("ties", (len(held), 3, 64))

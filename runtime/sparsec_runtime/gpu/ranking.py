@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -9,11 +10,14 @@ from torch import Tensor
 
 from .blocks import pow2
 from .kernels.rank import rank_groups, rank_line, rank_parts, rank_survivors
+from .kernels.sampled import count_parts, list_parts
 
-LARGEST = 1 << 14  # entries of one block: the scan of its counts keeps 8 bytes of each in shared memory, and twice as many do not fit
+LARGEST = 1 << 14  # entries of one block: 16 keys of a thread, of which 32 warps keep no more in registers
 LEAST = 1 << 10  # entries of a part
 LAUNCH = 1 << 12  # entries that a program ranks in about the time that a further launch takes
 EACH = 256  # entries per warp
+PROGRAMS = 1 << 8  # that run at once, about
+PARTS = 1 << 6  # of a line, where they may be longer: every program adds up what all of them count
 NO_OPTIONS: Mapping[str, bool] = {}
 
 
@@ -30,7 +34,7 @@ def part_of(entries: int, best: int) -> int:
         return part + LAUNCH + (handed if handed <= LARGEST else 32 * handed)
 
     sizes = [size for size in (LEAST << n for n in range(5)) if size < entries]
-    return min(sizes + [pow2(entries)] * (entries <= LARGEST), key=cost)
+    return min([*sizes, *[pow2(entries)] * (entries <= LARGEST)][::-1], key=cost)  # of equals the largest
 
 
 def rank_best(
@@ -41,20 +45,58 @@ def rank_best(
 
     score [row, head, entry] fp32; ceil(held[row] / unit) entries of a row are candidates, and no other is read. ends: how many first and newest
     entries [row] are taken before all others; None: the last entry. What lies behind count[row], or behind the candidates, is left as it was.
-    part: a power of two; None: `part_of` chooses. options: of every launch.
+    part: a power of two, entries of a part whose best are ranked once more; None: by a sample where one program cannot rank a line (`rank_sampled`), else
+    `part_of` chooses. options: of every launch.
     """
     rows, heads, entries = score.shape
+    if part is None and entries > LARGEST:
+        rank_sampled(score, held, count, out, ends=ends, unit=unit, options=options)
+        return
     first, newest = (held, held) if ends is None else ends
     part = part or part_of(entries, out.shape[2])
     given = (score, held, count, first, newest)
     common = {"H": heads, "UNIT": unit, "ENDS": ends is not None, "BLOCK": part, "num_warps": warps_of(part), **options}
     if part >= entries:
-        rank_line[(rows * heads,)](*given, out, score.stride(1), out.stride(1), **common)
+        rank_line[(rows * heads,)](*given, out, score.stride(1), out.stride(1), entries, **common)
         return
     pairs = room_for_pairs(rows * heads, entries, part, out.shape[2], score.device)
     parts, slots = pairs[0].shape[1:]
     rank_parts[(rows * heads, parts)](*given, *pairs, score.stride(1), slots, **common, PADDED=pow2(slots))
     rank_pairs(pairs, count, out, heads, options)
+
+
+def sampled_part(lines: int, entries: int) -> int:
+    """Entries of a program: few where that many programs run at once; not so few that a line has very many parts."""
+    return next((part for part in (1 << 11, 1 << 12) if lines * -(-entries // part) <= PROGRAMS and entries <= part * PARTS), 1 << 13 if entries <= PARTS << 13 else LARGEST)
+
+
+def room_between(entries: int, best: int, sample: int) -> int:
+    """Keys that lie between the two of a sample (kernels/sampled.py, bracket), four standard deviations more than are expected there; a power of two."""
+    ranks = 10 * math.sqrt(sample * (share := min(1.0, best / entries)) * (1 - share)) + 8
+    return min(LARGEST, pow2(math.ceil((ranks + 4 * math.sqrt(ranks)) * entries / sample)))
+
+
+def rank_sampled(
+    score: Tensor, held: Tensor, count: Tensor, out: Tensor, *, ends: tuple[Tensor, Tensor] | None = None, unit: int = 1,
+    part: int | None = None, sample: int | None = None, room: int | None = None, options: Mapping[str, bool] = NO_OPTIONS,
+) -> None:  # fmt: skip
+    """The same as rank_best: each line by many programs, which a sample of `sample` of its entries tells where the least of the best is.
+
+    part: entries of a program; room: keys that may be between where the sample says; powers of two, None: chosen.
+    """
+    rows, heads, entries = score.shape
+    first, newest = (held, held) if ends is None else ends
+    part = part or sampled_part(rows * heads, entries)
+    sample = sample or part // 2
+    parts = -(-entries // part)
+    told = torch.empty((rows * heads, parts, 6), dtype=torch.int32, device=score.device)
+    between = torch.empty((rows * heads, parts, part), dtype=torch.int32, device=score.device)
+    given = (score, held, count, first, newest, told, between)
+    common = {"H": heads, "UNIT": unit, "ENDS": ends is not None, "BLOCK": part, "num_warps": warps_of(part), **options}
+    count_parts[(rows * heads, parts)](*given, score.stride(1), SAMPLE=sample, **common)
+    list_parts[(rows * heads, parts)](
+        *given, out, score.stride(1), out.stride(1), PARTS=pow2(parts), ROOM=room or room_between(entries, out.shape[2], sample), **common
+    )
 
 
 def groups_pay(entries: int, group: int, best: int) -> bool:
@@ -78,7 +120,7 @@ def rank_grouped(
     groups, most = pow2(-(-entries // group)), pow2(out.shape[2])
     room = torch.empty((rows * heads, most), dtype=torch.int32, device=score.device)
     rank_groups[(rows * heads,)](
-        score, best, held, count, room, out, score.stride(1), best.stride(1), out.stride(1),
+        score, best, held, count, room, out, score.stride(1), best.stride(1), out.stride(1), best.shape[2],
         H=heads, UNIT=unit, GROUP=group, GROUPS=groups, MOST=most, num_warps=warps or warps_of(max(groups, most * group)), **options,
     )  # fmt: skip
 

@@ -3,8 +3,8 @@
 Order: NaN after every number, what is no candidate never (as sparsec_runtime/ops/ranking.py). The least key of the best is found by halving the range
 of keys that numbers have; the search ends early where exactly `count` keys reach it. No histogram, no atomics.
 A line that is too long for one program is ranked in parts, whose best are ranked once more, or by the best of groups of entries, where these are known:
-the `count` best entries lie in the `count` best groups. Keys lie as [BLOCK / WIDE, WIDE], a warp to a row of them, so that places are counted inside
-warps and then over rows.
+the `count` best entries lie in the `count` best groups. Or a sample of a line says between which two keys the least of the best is (kernels/sampled.py).
+Keys lie side by side in the threads of a warp, in loads, counts and stores alike: no value changes its thread, which would take a barrier each time.
 """
 
 import triton
@@ -13,16 +13,13 @@ import triton.language as tl
 from .chain import after_previous, let_next
 
 ALWAYS = tl.constexpr(0xFFFFFFFF)  # the key of an entry that is taken first; no number has it
-WIDE = tl.constexpr(128)
+WARP = tl.constexpr(32)
 
 
 @triton.jit
 def entries_of(BLOCK: tl.constexpr):
-    """0 .. BLOCK - 1 as rows; BLOCK is a multiple of WIDE, or less."""
-    if BLOCK < WIDE:
-        return tl.arange(0, BLOCK)[None, :]
-    else:
-        return tl.arange(0, BLOCK // WIDE)[:, None] * WIDE + tl.arange(0, WIDE)[None, :]
+    """0 .. BLOCK - 1, one to a thread and then the next; a thread would read four in one, and every place to store at would change threads."""
+    return tl.max_contiguous(tl.arange(0, BLOCK), [1])
 
 
 @triton.jit
@@ -41,47 +38,72 @@ def keys_of(score, entry, entries, first, newest):
 
 
 @triton.jit
-def least_of_best(key, count, most):
-    """A key that `count` to `most` keys reach or, where too many equal the least of the best, that one's key; the least of all where fewer are candidates.
+def ends_of(key):
+    """The least key of a candidate, and the one above that of every number."""
+    return tl.min(tl.where(key > 0, key, ALWAYS)), tl.max(tl.where(key < ALWAYS, key, 0)) + 1
 
-    Of numbers alone: where more than `most` are always taken, these are above it.
+
+@triton.jit
+def search(key, least, beyond, count, most):
+    """A key that `count` to `most` keys reach or, where too many equal the least of the best, that one's key; `least` where fewer than `count` are candidates.
+
+    `least` is reached by `count` keys, if that many are candidates; `beyond` is above all numbers, or reached by fewer. Also says how many keys reach the
+    result, and how many reach what was found to be too much; each -1 where the search did not need to know. Two keys are tried at once: as many barriers
+    as for one.
     """
-    least = tl.min(tl.where(key > 0, key, ALWAYS))
-    beyond = tl.max(tl.where(key < ALWAYS, key, 0)) + 1  # that no number reaches
-    reached = -1
-    while (beyond > least) & (beyond - least > 1) & ((reached < count) | (reached > most)):
-        tried = least + ((beyond - least) >> 1)
-        reaching = tl.sum((key >= tried).to(tl.int32))
-        least = tl.where(reaching >= count, tried, least)
-        beyond = tl.where(reaching >= count, beyond, tried)
-        reached = tl.where(reaching >= count, reaching, reached)
-    return least
+    reached, over = -1, -1
+    while (beyond > least) & (beyond - least > 1) & ((reached < 0) | (reached > most)):
+        step = (beyond - least - 1) // 3 + 1
+        near, far = least + step, least + 2 * step
+        both = tl.sum((key >= near).to(tl.int32) + ((key >= far).to(tl.int32) << 16))
+        at_near, at_far = both & 0xFFFF, (both >> 16) & 0xFFFF
+        beyond = tl.where(at_near < count, near, tl.where(at_far < count, far, beyond))
+        over = tl.where(at_near < count, at_near, tl.where(at_far < count, at_far, over))
+        least = tl.where(at_far >= count, far, tl.where(at_near >= count, near, least))
+        reached = tl.where(at_far >= count, at_far, tl.where(at_near >= count, at_near, reached))
+    return least, reached, over
+
+
+@triton.jit
+def cut(key, least, reached, over, most):
+    """`least` and `left` of `taken_and_place` after a search: where too many keys equal its result, as many as there is room for; where more than `most`
+    are always taken, those alone."""
+    left = 0
+    if (reached < 0) | (reached > most):
+        if over < 0:
+            over = tl.sum((key > least).to(tl.int32))
+        left = tl.where(over > most, most, most - over)
+        least = tl.where(over > most, ALWAYS, least)
+    else:
+        least -= 1
+    return least, left
+
+
+@triton.jit
+def sums_to_each(x):
+    """Inclusive sums of x [BLOCK], inside warps and then over them."""
+    WIDE: tl.constexpr = WARP if x.shape[0] > WARP else x.shape[0]
+    rows = tl.reshape(x, [x.shape[0] // WIDE, WIDE])
+    of_row = tl.sum(rows, 1)
+    return tl.reshape((tl.cumsum(of_row, 0) - of_row)[:, None] + tl.cumsum(rows, 1), [x.shape[0]])
 
 
 @triton.jit
 def taken_and_place(key, least, left):
     """Which keys are above `least` or among the first `left` that equal it, and the place of each among them; at most 2^15 keys, since two counts share a word."""
-    above, ties = key > least, key == least
-    both = above.to(tl.int32) + (ties.to(tl.int32) << 16)  # two counts in one scan
-    of_row = tl.sum(both, 1)
-    seen = (tl.cumsum(of_row, 0) - of_row)[:, None] + tl.cumsum(both, 1)
+    above, ties = key > least, (key == least) & (key > 0)
+    seen = sums_to_each(above.to(tl.int32) + (ties.to(tl.int32) << 16))  # two counts in one scan
     tied = (seen >> 16) & 0xFFFF
     return above | (ties & (tied <= left)), (seen & 0xFFFF) + tl.minimum(tied, left) - 1
 
 
 @triton.jit
-def some_and_place(key, count, most):
-    """Which keys are taken, the `count` best among them and `most` at most, and the place of each among them."""
-    least = least_of_best(key, count, most)
-    above = tl.sum((key > least).to(tl.int32))
-    least = tl.where(above > most, ALWAYS, least)
-    return taken_and_place(key, least, tl.where(above > most, most, most - above))
-
-
-@triton.jit
 def best_and_place(key, count):
     """Which keys are the `count` best, and the place of each among them."""
-    return some_and_place(key, count, count)
+    least, beyond = ends_of(key)
+    least, reached, over = search(key, least, beyond, count, count)
+    least, left = cut(key, least, reached, over, count)
+    return taken_and_place(key, least, left)
 
 
 @triton.jit
@@ -96,10 +118,10 @@ def hand_on(key, entry, count, key_ptr, entry_ptr, slots, PADDED: tl.constexpr):
 
 @triton.jit
 def rank_line(
-    score_ptr, len_ptr, count_ptr, first_ptr, newest_ptr, listed_ptr, score_line, listed_line,
+    score_ptr, len_ptr, count_ptr, first_ptr, newest_ptr, listed_ptr, score_line, listed_line, width,
     H: tl.constexpr, UNIT: tl.constexpr, ENDS: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
-    """listed [line, n]: the count[row] best of the entries of line = row * H + h, one program a line.
+    """listed [line, n]: the count[row] best of the entries of line = row * H + h, one program a line. width: of a line's memory, which does not wait for len.
 
     A row has ceil(len / UNIT) entries. ENDS: its first[row] and newest[row] ones are always taken; else the last one alone is.
     """
@@ -110,7 +132,7 @@ def rank_line(
     count = tl.load(count_ptr + row)  # before anything waits for scores
     entry = entries_of(BLOCK)
     entries = (tl.load(len_ptr + row) + UNIT - 1) // UNIT
-    score = tl.load(score_ptr + line * score_line + entry, entry < entries, 0.0)
+    score = tl.load(score_ptr + line * score_line + entry, entry < width, 0.0)
     first, newest = tl.load(first_ptr + row) if ENDS else 0, tl.load(newest_ptr + row) if ENDS else 1
     taken, at = best_and_place(keys_of(score, entry, entries, first, newest), count)
     tl.store(listed_ptr + line * listed_line + at, entry, taken)
@@ -118,12 +140,12 @@ def rank_line(
 
 @triton.jit
 def rank_groups(
-    score_ptr, best_ptr, len_ptr, count_ptr, group_ptr, listed_ptr, score_line, best_line, listed_line,
+    score_ptr, best_ptr, len_ptr, count_ptr, group_ptr, listed_ptr, score_line, best_line, listed_line, width,
     H: tl.constexpr, UNIT: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr, MOST: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """listed [line, n]: the count[row] best of the entries of line = row * H + h, of which the last is always taken; one program a line.
 
-    best [line, group]: the best score of GROUP entries, GROUPS groups at most. MOST: groups whose entries are looked at; room for them in group [line, MOST].
+    best [line, group]: the best score of GROUP entries, width groups of memory, GROUPS at most. MOST: groups whose entries are looked at; room for them in group [line, MOST].
     """
     after_previous(CHAINED)
     let_next(CHAINED)
@@ -133,16 +155,26 @@ def rank_groups(
     entries = (tl.load(len_ptr + row) + UNIT - 1) // UNIT
     groups = (entries + GROUP - 1) // GROUP
     group = entries_of(GROUPS)
-    best = tl.load(best_ptr + line * best_line + group, group < groups, 0.0)
-    taken, at = some_and_place(keys_of(best, group, groups, 0, 1), count, MOST)
+    best = tl.load(best_ptr + line * best_line + group, group < width, 0.0)
+    key = keys_of(best, group, groups, 0, 1)
+    lowest, beyond = ends_of(key)
+    lowest, reached, over = search(key, lowest, beyond, count, MOST)
+    least, left = cut(key, lowest, reached, over, MOST)
+    taken, at = taken_and_place(key, least, left)
     tl.store(group_ptr + line * MOST + at, group, taken)
-    kept = tl.sum(taken.to(tl.int32))
+    kept = tl.minimum(tl.where(reached < 0, groups, reached), MOST)
     tl.debug_barrier()
     n = entries_of(MOST * GROUP)
     entry = tl.load(group_ptr + line * MOST + n // GROUP, n // GROUP < kept, 0) * GROUP + n % GROUP
     here = (n // GROUP < kept) & (entry < entries)
     key = keys_of(tl.load(score_ptr + line * score_line + entry, here, 0.0), entry, entries, 0, 1)
-    taken, at = best_and_place(tl.where(here, key, 0), count)
+    key = tl.where(here, key, 0)
+    # As many entries as groups reach `lowest`, where that many groups are.
+    least = tl.where(groups >= count, lowest, 1).to(tl.uint32)
+    beyond = tl.max(tl.where(key < ALWAYS, key, 0)) + 1
+    least, reached, over = search(key, least, beyond, count, count)
+    least, left = cut(key, least, reached, over, count)
+    taken, at = taken_and_place(key, least, left)
     tl.store(listed_ptr + line * listed_line + at, entry, taken)
 
 
