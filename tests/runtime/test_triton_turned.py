@@ -14,7 +14,6 @@ os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 from against_oracle import Batch, assert_kernels_equal_oracle
 from engines import engine, ids_of_rows, tiny_model, with_kernels
 from sparsec_runtime.engine import Engine
-from sparsec_runtime.gpu.tuning import Tuning
 from sparsec_runtime.options import EngineOptions
 from turned import PER_HEAD, Case, assert_attends_at_ranks
 

@@ -156,7 +156,6 @@ def channel_scales(
 def with_minima(out, lows, DP: tl.constexpr, BLOCK: tl.constexpr):
     """out [DP, GP] plus what the minima of each block of channels give, lows [>= DP / BLOCK, GP]."""
     groups: tl.constexpr = DP // BLOCK
-    width: tl.constexpr = out.shape[1]
     rows: tl.constexpr = lows.shape[0]
     if rows > groups:
         same = tl.arange(0, groups)[:, None] == tl.arange(0, rows)[None, :]
