@@ -16,7 +16,7 @@ from sparsec.pipeline import Compilation, load_manager  # isort: skip
 
 PARTS = (4096, 8192, 16384)
 SAMPLED = (1024, 2048, 4096, 8192)
-BOUNDS = (  # pages of a step and of an item, for all heads; warps, stages, programs of a multiprocessor; then sizes that were slower on an H200
+BOUNDS = (  # pages of a step and of an item, for all heads; warps, stages, programs of a multiprocessor
     (8, 32, 4, 3, 2), (8, 64, 4, 5, 1), (8, 64, 4, 4, 1), (8, 64, 4, 3, 2), (8, 16, 4, 2, 4), (8, 16, 4, 1, 4), (8, 32, 4, 1, 4), (8, 64, 4, 2, 2), (8, 64, 8, 5, 1),
     (8, 32, 8, 3, 2),
 )  # fmt: skip

@@ -55,6 +55,21 @@ def test_parts_of_any_size_give_the_same_lists(part):
     assert torch.equal(ranked(score, held, count, (nothing, nothing), part=part), best_of(score, held, count, nothing, nothing))
 
 
+@pytest.mark.parametrize(("part", "sample", "room"), [(1024, 256, 64), (2048, 1024, 4096), (4096, 2048, 2048), (8192, 4096, 4096), (16384, 4096, 16384)])
+@pytest.mark.parametrize("kind", ["distinct", "ties", "equal", "special", "clusters"])
+def test_lists_do_not_depend_on_the_sample(kind, part, sample, room):
+    from sparsec_runtime.gpu.ranking import rank_sampled
+
+    score = scores("distinct" if kind == "clusters" else kind, (5, 2, 32768), device="cuda")
+    if kind == "clusters":
+        score += 5 * scores("distinct", (5, 2, 64), device="cuda").repeat_interleave(512, -1)
+    held, count, first, newest = [32768, 32767, 20000, 3000, 0], [2048, 1, 16000, 2048, 5], [4, 0, 0, 1, 0], [64, 1, 0, 5, 0]
+    numbers = [torch.tensor(x, dtype=torch.int32, device="cuda") for x in (held, count, first, newest)]
+    out = torch.full((5, 2, 16000), -1, dtype=torch.int32, device="cuda")
+    rank_sampled(score, *numbers[:2], out, ends=tuple(numbers[2:]), part=part, sample=sample, room=room)
+    assert torch.equal(out, best_of(score, held, count, first, newest))
+
+
 @pytest.mark.parametrize("kind", ["distinct", "ties", "equal", "special", "tiny"])
 @pytest.mark.parametrize(("group", "warps"), [(8, 4), (8, 8), (16, 16), (64, None)])
 def test_ranking_the_best_groups_first_gives_the_same_lists(kind, group, warps):

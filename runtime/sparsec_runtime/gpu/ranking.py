@@ -67,7 +67,8 @@ def rank_best(
 
 def sampled_part(lines: int, entries: int) -> int:
     """Entries of a program: few where that many programs run at once; not so few that a line has very many parts."""
-    return next((part for part in (1 << 11, 1 << 12) if lines * -(-entries // part) <= PROGRAMS and entries <= part * PARTS), 1 << 13 if entries <= PARTS << 13 else LARGEST)
+    few = [part for part in (1 << 11, 1 << 12) if lines * -(-entries // part) <= PROGRAMS and entries <= part * PARTS]
+    return few[0] if few else 1 << 13 if entries <= PARTS << 13 else LARGEST
 
 
 def room_between(entries: int, best: int, sample: int) -> int:
