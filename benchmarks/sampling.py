@@ -1,6 +1,6 @@
 """Microseconds of choosing a batch's ids inside a graph, by how the rows sample: the gates "sampling inside the graph", and other kinds beside them.
 
-`--out FILE` appends a JSON row for each kind. `--compile` needs no GPU: registers and shared memory of the kernels on an H200.
+`--out FILE` appends a JSON row for each kind. `--kernels` prints what each kernel takes, as a profiler sees it. `--compile` needs no GPU: registers and shared memory of the kernels on an H200.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import triton
 from sparsec_runtime.gpu.kernels import narrow, sample, threshold
 from sparsec_runtime.gpu.sampling import SampleSizes
 
-from sparsec.bench.draws import SPREAD, draw_seconds, random_logits
+from sparsec.bench.draws import SPREAD, draw_seconds, kernel_seconds, random_logits
 from sparsec.bench.gates import shipped_gates
 
 KINDS: dict[str, dict[str, float]] = {
@@ -71,6 +71,7 @@ def main() -> None:
     parser.add_argument("--vocab", type=int, default=151936)
     parser.add_argument("--spread", type=float, default=SPREAD, help="standard deviation of the random logits")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     if args.compile:
@@ -84,6 +85,9 @@ def main() -> None:
         row = {"sampling": name, "rows": args.rows, "vocab": args.vocab, "spread": args.spread, "us": round(us, 1), "gate_us": gate}
         row |= {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
         print(f"{name:36} {us:8.1f} us" + ("" if gate is None else f"  (gate {gate:.0f})"), flush=True)
+        if args.kernels:
+            for kernel, (time, launches) in kernel_seconds(logits, params).items():
+                print(f"    {kernel[:60]:60} {launches:2} launches {time * 1e6:8.1f} us", flush=True)
         if args.out is not None:
             with args.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")

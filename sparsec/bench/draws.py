@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 
 import torch
 import triton
-from sparsec_runtime.gpu.kernels.block import best_of_part, best_of_row
 from sparsec_runtime.gpu.row_sampling import RowSampling, draws_of
-from sparsec_runtime.gpu.sampling import SampleBuffers
+from sparsec_runtime.gpu.sampling import SampleBuffers, launch_greedy
 from sparsec_runtime.sampler import SamplingParams
 from torch import Tensor
 
@@ -27,22 +26,34 @@ def random_logits(rows: int, vocab: int, device: torch.device, spread: float = S
 
 def draw_seconds(logits: Tensor, params: Mapping[str, float]) -> float:
     """Of one replay in which every row of `logits` [row, vocab] samples by `params`, fields of SamplingParams; none: the kernels of a greedy batch."""
+    return replayed_seconds(step_of(logits, params), REPLAYS)
+
+
+def kernel_seconds(logits: Tensor, params: Mapping[str, float]) -> dict[str, tuple[float, int]]:
+    """Of each kernel of such a step by its name, the longest first: seconds on the device in one step, and launches. Adds up to less than draw_seconds,
+    which has what lies between kernels."""
+    run, steps = step_of(logits, params), 10
+    run()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(steps):
+            run()
+        torch.cuda.synchronize()
+    found = {event.key: (event.self_device_time_total * 1e-6 / steps, event.count // steps) for event in profile.key_averages()}
+    return dict(sorted(((name, time) for name, time in found.items() if time[0] > 0), key=lambda one: -one[1][0]))
+
+
+def step_of(logits: Tensor, params: Mapping[str, float]) -> Callable[[], None]:
+    """The kernels of a step in which every row samples by `params`."""
     ids = torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device)
-    run = drawn(logits, ids, params) if params else greedy(logits, ids)
-    return replayed_seconds(run, REPLAYS)
+    return drawn(logits, ids, params) if params else greedy(logits, ids)
 
 
 def greedy(logits: Tensor, ids: Tensor) -> Callable[[], None]:
-    """The two kernels of a step whose rows are all greedy (runtime/sparsec_runtime/gpu/forward.py); ids [row] int64."""
+    """The kernels of a step whose rows are all greedy; ids [row] int64."""
     rows, vocab = logits.shape
-    parts = triton.cdiv(vocab, PART)
-    best, best_id = (torch.empty((rows, parts), dtype=dtype, device=logits.device) for dtype in (torch.float32, torch.int32))
-
-    def run() -> None:
-        best_of_part[(rows, parts)](logits, best, best_id, vocab, parts, BLOCK=PART)
-        best_of_row[(rows,)](best, best_id, ids, parts, BLOCK=triton.next_power_of_2(parts))
-
-    return run
+    best, best_id = (torch.empty((rows, triton.cdiv(vocab, PART)), dtype=dtype, device=logits.device) for dtype in (torch.float32, torch.int32))
+    return lambda: launch_greedy(logits, best, best_id, ids, PART, {})
 
 
 def drawn(logits: Tensor, ids: Tensor, params: Mapping[str, float]) -> Callable[[], None]:

@@ -20,7 +20,8 @@ KINDS = (
     {"temperature": 1.5, "top_p": 0.9, "min_p": 0.02}, {"temperature": 1.0, "top_k": 2000}, {"temperature": 1.0, "min_p": 0.1}, {"temperature": 30.0, "top_p": 0.99},
     {"repetition_penalty": 1.3, "temperature": 0.9, "top_k": 20, "top_p": 0.8}, {"frequency_penalty": 0.7, "presence_penalty": 0.2},
     {"temperature": 1.0, "top_k": 5000}, {"temperature": 1.0, "top_k": 5000, "top_p": 0.9}, {"temperature": 1.0, "top_k": 40000, "top_p": 0.95},
-    {"temperature": 1.0, "top_p": 0.9},
+    {"temperature": 1.0, "top_p": 0.9}, {"temperature": 1.0, "top_p": 0.99999}, {"temperature": 3.0, "top_p": 0.5, "min_p": 0.001},
+    {"temperature": 100.0, "top_p": 0.6}, {"temperature": 1.0, "top_k": 100000},
 )  # fmt: skip
 
 
@@ -48,7 +49,7 @@ def captured(logits, rows):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("spread", [0.0, 1.0, 5.0])
+@pytest.mark.parametrize("spread", [0.0, 0.01, 1.0, 5.0])
 def test_a_replayed_graph_gives_the_ids_of_the_sampler_on_the_cpu_and_here(dtype, spread):
     torch.manual_seed(int(spread))
     logits = (torch.randn(ROWS, VOCAB, device="cuda") * spread).to(dtype)
@@ -133,3 +134,13 @@ def test_an_engine_in_graphs_gives_the_outputs_of_the_eager_one(method):
         })  # fmt: skip
         assert made.manager.pages().live == 0
     assert seen[0] == seen[1]
+
+
+def test_each_kernel_of_a_step_is_timed_by_its_name():
+    from sparsec_runtime.gpu.kernels.narrow import PASSES
+
+    from sparsec.bench.draws import kernel_seconds, random_logits
+
+    found = kernel_seconds(random_logits(2, VOCAB, torch.device("cuda")), {"temperature": 1.0, "top_p": 0.9})
+    assert found["narrow"][1] == PASSES and found["draw"][1] == 1
+    assert all(seconds > 0 for seconds, _ in found.values())

@@ -21,10 +21,11 @@ from ..storage import Storage
 from .blocks import pow2, tile_of
 from .buffers import CHOSEN_PAGES, CHOSEN_TOKENS, FIRST_CHOSEN, FIRST_ROWS, K_TAIL, NEWEST_CHOSEN, POSITION, V_TAIL, DecodeBuffers
 from .eligible import model_reasons
-from .kernels.block import add_rms_norm, begin_step, best_of_part, best_of_row, silu_mul
+from .kernels.block import add_rms_norm, begin_step, silu_mul
 from .kernels.project import project, project_gated
 from .ranking import rank_grouped
 from .row_sampling import Draws
+from .sampling import launch_greedy
 from .tokens import list_tokens, place_tokens
 from .tuning import ProjectionTiles, Tuning
 from .weights import LayerWeights, fused_weights
@@ -82,7 +83,7 @@ class DecodeForward:
         self._norm(buffers, delta, decoder.norm.weight)
         logits = F.linear(buffers.normed, self.model.module.lm_head.weight)
         if kind.draws == "greedy":
-            self._greedy(logits, buffers)
+            launch_greedy(logits, buffers.best, buffers.best_id, buffers.ids, buffers.vocab_part, self.chain)
         else:
             assert buffers.sampling is not None, "no row asked for sampling"
             buffers.sampling.launch(logits, buffers.ids, kind.draws == "penalised", self.chain)
@@ -256,11 +257,6 @@ class DecodeForward:
         first, newest, count = (buffers.header[n] for n in (FIRST_CHOSEN, NEWEST_CHOSEN, CHOSEN_TOKENS))
         list_tokens(buffers.logits, held, first, newest, count, buffers.listed, shares=self.plan.tokens.shares, options=self.chain)
         place_tokens(buffers.listed, count, table, self.storage.page_size, options=self.chain)
-
-    def _greedy(self, logits: Tensor, buffers: DecodeBuffers) -> None:
-        vocab, (_, parts) = logits.shape[1], buffers.best.shape
-        best_of_part[(buffers.rows, parts)](logits, buffers.best, buffers.best_id, vocab, parts, BLOCK=buffers.vocab_part, **self.chain)
-        best_of_row[(buffers.rows,)](buffers.best, buffers.best_id, buffers.ids, parts, BLOCK=pow2(parts), **self.chain)
 
     def _heads(self) -> dict[str, int]:
         shape = self.model.shape

@@ -15,10 +15,18 @@ from torch import Tensor
 from ..draw import least_weight, scale_of
 from .blocks import pow2
 from .kernels import sample as k
+from .kernels.block import best_of_part, best_of_row
 from .kernels.narrow import PASSES, WAYS, narrow, weigh_and_mark
 from .kernels.threshold import find_threshold
 from .row_sampling import RowSampling
 from .transfer import send, sent
+
+
+def launch_greedy(logits: Tensor, best: Tensor, best_id: Tensor, ids: Tensor, part: int, chain: Mapping[str, bool]) -> None:
+    """ids [row] int64: the largest logit's of logits [row, vocab]. best fp32, best_id int32 [row, part]: scratch, a place for each `part` ids."""
+    rows, parts = best.shape
+    best_of_part[(rows, parts)](logits, best, best_id, logits.shape[1], parts, BLOCK=part, **chain)
+    best_of_row[(rows,)](best, best_id, ids, parts, BLOCK=pow2(parts), **chain)
 
 
 @dataclass(frozen=True, slots=True)
