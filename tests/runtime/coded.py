@@ -97,7 +97,7 @@ def attend(kernels: object, k: PartPools, v: PartPools, lengths: list[int], q: T
     part, lse = torch.full((items, group, dim), float("nan"), device=device), torch.full((items, group), float("nan"), device=device)
     out = torch.full(q.shape, float("nan"), device=device, dtype=q.dtype)
     width = 1 << (dim - 1).bit_length()
-    common = {"entries": rows, "EP": 16, "H": heads, "G": group, "D": dim, "DP": width, "CHUNK": chunk, "REST": rest}
+    common = {"entries": rows, "EP": sizes.get("EP", 16), "H": heads, "G": group, "D": dim, "DP": width, "CHUNK": chunk, "REST": rest}
     moved = {name: getattr(pools, field).to(device) for pools, letter in ((k, "k"), (v, "v")) for name, field in (
         (f"{letter}_ptr", "lines"), (f"{letter}_scale_ptr", "scale"), (f"{letter}_low_ptr", "low"), (f"{letter}_tail_ptr", "tail"),
         (f"{letter}_packed_ptr", "packed"),

@@ -31,11 +31,11 @@ def both_parts(codecs, ragged, heads, dim, pages, dtype=torch.float32):
     return [part_pools([(row[0], row[n]) for row in ragged], codec, heads, dim, pages, dtype, seed=n) for n, codec in zip((1, 2), codecs)]
 
 
-def check_attention(method_params, codecs, ragged, heads, group, dim, pages):
+def check_attention(method_params, codecs, ragged, heads, group, dim, pages, **sizes):
     kernels = load_manager(Compilation.load("kivi", params=method_params)).decode_kernels()
     k, v = both_parts(codecs, ragged, heads, dim, pages)
     q = torch.randn(len(ragged), heads * group, dim, generator=torch.Generator().manual_seed(9))
-    out = attend(kernels, k, v, [row[0] for row in ragged], q, pages, "cpu")
+    out = attend(kernels, k, v, [row[0] for row in ragged], q, pages, "cpu", **sizes)
     wanted = torch.stack([attended(q[n], k.rows[n], v.rows[n], dim**-0.5) for n in range(len(ragged))])
     torch.testing.assert_close(out.double(), wanted, rtol=2e-5, atol=2e-5)
 
@@ -46,6 +46,11 @@ def check_attention(method_params, codecs, ragged, heads, group, dim, pages):
 def test_attention_over_coded_and_raw_rows_equals_plain_attention(k_bits, v_bits, group, dim):
     codecs = Codec(k_bits, "t", 32), Codec(v_bits, "c", 32)
     check_attention({"k_bits": k_bits, "v_bits": v_bits, "block": 32}, codecs, RAGGED, 2, group, dim, (128, 16))
+
+
+def test_many_rows_are_spread_out_anew_for_each_item():
+    codecs = Codec(4, "t", 32), Codec(4, "c", 32)
+    check_attention({"k_bits": 4, "v_bits": 4, "block": 32}, codecs, RAGGED, 2, 2, 32, (64, 16), EP=32)
 
 
 def test_blocks_smaller_than_a_tile():

@@ -41,6 +41,10 @@ def test_logits_are_told_as_they_are_attended() -> None:
     assert_attends_at_ranks(Case(LENGTHS, heads=2, group=2, dim=16, tells=True), "cpu")
 
 
+def test_rows_of_a_large_batch_are_spread_out_anew_for_each_item() -> None:
+    assert_attends_at_ranks(Case(LENGTHS, heads=2, group=2, dim=16, padded_entries=128), "cpu")
+
+
 def test_heads_of_different_lengths_count_for_themselves() -> None:
     assert_attends_at_ranks(Case((1, 40, 0, 17, 16, 5), heads=2, group=2, dim=16, per_head=True), "cpu")
 

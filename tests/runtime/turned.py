@@ -38,6 +38,7 @@ class Case:
     dtype: torch.dtype = torch.float32
     chunk: int = 32
     tile: int = 16
+    padded_entries: int = 1  # at least
 
     @property
     def rope(self) -> Rope:
@@ -94,7 +95,7 @@ def _attended(case: Case, device: str) -> tuple[Tensor, list[Tensor], list[Tenso
     out, row_lse = torch.full_like(q, float("nan")), torch.full((rows, heads, group), float("nan"), device=device)
     logits = torch.full((rows, heads, group, max(case.lengths)), float("nan"), device=device)
     rope, made = case.rope.to(device), kernels(case.per_head)
-    common = {"entries": entries, "EP": pow2(entries), "H": heads, "G": group, "D": dim, "CHUNK": case.chunk}
+    common = {"entries": entries, "EP": max(pow2(entries), case.padded_entries), "H": heads, "G": group, "D": dim, "CHUNK": case.chunk}
     tells = {"logits_ptr": logits, "logits_row": logits.shape[3]}
     strides = {"table_row": table.stride(0) * heads, "table_head": table.stride(0)} if case.per_head else {"table_row": table.stride(0)}
     (made.attend_rows_and_tell if case.tells else made.attend_rows)[(7,)](
