@@ -13,5 +13,16 @@ def test_tiles_of_wide_rows_have_no_more_bytes_than_those_that_were_measured():
 
 
 def test_the_interpreter_gets_its_own_sizes():
-    tuning = tuning_of(torch.device("cpu"), 512, ragged=True)
+    tuning = tuning_of(torch.device("cpu"), 512)
     assert tuning.whole == tuning.weighing == tuning.picked and not tuning.assembly
+
+
+def test_tiles_are_powers_of_two_whatever_the_channels():
+    for row_bytes in (320, 384, 640, 1536):  # fp32 of 80 and 96 channels, and more
+        tile = Tuning(132).whole.of_rows(row_bytes).tile
+        assert tile & (tile - 1) == 0, row_bytes
+
+
+def test_few_heads_of_a_batch_get_shorter_items_so_that_every_multiprocessor_has_one():
+    tuning = Tuning(132)
+    assert tuning.whole_of(2 * 8).chunk < tuning.whole_of(8 * 8).chunk == tuning.whole.chunk

@@ -209,7 +209,7 @@ class DecodeForward:
         storage, shape, tuning = self.storage, self.model.shape, self.tuning
         table, table_strides = self._table(layer, buffers)
         held, options = buffers.held_of(layer), {"table_ptr": table, **table_strides}
-        kernel, size = self.kernels.attend_rows, tuning.whole
+        kernel, size = self.kernels.attend_rows, tuning.whole_of(buffers.rows * shape.kv_heads)
         mass = self.plan.mass if self.weighs[layer] else None
         if self.chooses[layer]:
             kernel, size, held = self.kernels.attend_pages, tuning.picked, buffers.header[CHOSEN_TOKENS]

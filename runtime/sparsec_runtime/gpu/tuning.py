@@ -23,7 +23,7 @@ class AttentionSizes:
 
     def of_rows(self, row_bytes: int) -> AttentionSizes:
         """For K of so many bytes a row: tiles of no more bytes than those that were measured, at 256."""
-        return replace(self, tile=max(16, self.tile * 256 // row_bytes)) if row_bytes > 256 else self
+        return replace(self, tile=max(16, self.tile * 256 // pow2(row_bytes))) if row_bytes > 256 else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,10 @@ class Tuning:
     assembly: bool = True  # codes come out of words by PTX
     projections: Mapping[tuple[int, int], Sequence[tuple[int, ProjectionTiles]]] = field(default_factory=dict)
 
+    def whole_of(self, units: int) -> AttentionSizes:
+        """units: rows of the batch times KV heads; where they are few, long items leave multiprocessors without one."""
+        return replace(self.whole, chunk=self.whole.chunk // 2) if units <= self.multiprocessors // 4 else self.whole
+
     def bound_pages(self, heads: int, dtype: torch.dtype) -> tuple[int, int]:
         """Pages of an item and of a step of it, where a step reads them for all KV heads; fewer in fp32, whose products take no tensor core but registers."""
         tile = max(1, (min(16, self.bounds.tile) if dtype == torch.float32 else self.bounds.tile) // pow2(heads))
@@ -74,8 +78,10 @@ class Tuning:
         return next((tiles for most, tiles in measured if rows <= most), None)
 
 
-_WHOLE = {128: AttentionSizes(chunk=2048, tile=32, warps=2, stages=2, programs=8)}  # by bytes of a row of K: benchmarks/kernels.py heads
-_RAGGED = 1024  # tokens of an item where heads hold different counts: smaller ones spread better
+_WHOLE = {  # by bytes of a row of K, where others than the default are faster: benchmarks/kernels.py heads
+    128: AttentionSizes(chunk=2048, tile=16, warps=1, stages=2, programs=16),
+    160: AttentionSizes(chunk=2048, tile=64, warps=2, stages=2, programs=8),
+}
 _INTERPRETER = AttentionSizes(chunk=32, tile=16, warps=4, stages=1, programs=1)
 _ZONES = ZoneSizes(chunk=1024, rest=32, warps=4, stages=1, programs=1)
 _HOPPER = {  # benchmarks/kernels.py tiles, at 8, 22 and 64 rows
@@ -86,13 +92,12 @@ _HOPPER = {  # benchmarks/kernels.py tiles, at 8, 22 and 64 rows
 }
 
 
-def tuning_of(device: torch.device, row_bytes: int = 256, *, ragged: bool = False) -> Tuning:
-    """row_bytes: of K of one token and head; ragged: heads of a request hold different counts."""
+def tuning_of(device: torch.device, row_bytes: int = 256) -> Tuning:
+    """row_bytes: of K of one token and head."""
     if device.type != "cuda":
         return Tuning(3, _INTERPRETER, _INTERPRETER, _INTERPRETER, picked=_INTERPRETER, zones=_ZONES, assembly=False)  # so few that items outnumber programs
     count = torch.cuda.get_device_properties(device).multi_processor_count
     hopper = torch.cuda.get_device_capability(device)[0] == 9
     made = Tuning(count, projections=_HOPPER if hopper else {}, assembly=torch.version.hip is None)
     whole = _WHOLE.get(row_bytes, made.whole.of_rows(row_bytes))
-    whole = replace(whole, chunk=_RAGGED) if ragged else whole
     return replace(made, whole=whole, weighing=made.weighing.of_rows(row_bytes), picked=made.picked.of_rows(row_bytes))
