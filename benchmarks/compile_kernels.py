@@ -139,7 +139,7 @@ def main() -> None:
         report(evict.replace_victims, {"H": 8, "D": 128, "DP": 128, "PAGE": 16, "BLOCK": 2048, "WORTH": worth, "STATE": worth == "state"}, 8, worth)
     for bits, along_t in ((4, True), (2, False)):
         codec = {"BITS": bits, "ALONG_T": along_t, "BLOCK": 32, "ZERO": True, "ROWS": 256 // bits}
-        report(encode.encode_rows, {"H": 8, "D": 128, "DP": 128, "FROM_PAGE": 16, "PAGE": 128, **codec}, 8, f"{bits} bits along {'t' if along_t else 'c'}")
+        report(encode.encode_rows, {"H": 8, "D": 128, "DP": 128, "FROM_PAGE": 16, "PAGE": 128, **codec}, 4, f"{bits} bits along {'t' if along_t else 'c'}")
     report(encode.shift_rows, {"H": 8, "D": 128, "DP": 128, "PAGE": 16, "TILE": 64}, 4)
     report(turn.turn_rows, {"H": 8, "D": 128, "HALF": 64, "PAGE": 16, "TILE": 64}, 4)
     report(block.begin_step, {"BLOCK": 1024, "HALF": 64, "RANKS": True}, 4)

@@ -63,7 +63,7 @@ def test_channels_that_are_no_power_of_two():
 
 
 @pytest.mark.parametrize("codec", [
-    Codec(2, "t", 32), Codec(4, "t", 32), Codec(8, "t", 8), Codec(2, "t", 8), Codec(4, "t", 16, zero=False),
+    Codec(2, "t", 32), Codec(4, "t", 32), Codec(8, "t", 8), Codec(8, "t", 64), Codec(2, "t", 8), Codec(4, "t", 16, zero=False),
     Codec(2, "c", 16), Codec(4, "c", 32), Codec(8, "c", 8), Codec(2, "c", 8, zero=False),
 ], ids=str)  # fmt: skip
 def test_encoding_gives_the_words_scales_and_minima_of_the_torch_path(codec):

@@ -51,7 +51,7 @@ def _move_part(storage: Storage, moves: Moves, part: Part, tables: Mapping[str, 
         encode_rows[(places, storage.layers, runs)](
             data, words.data, scale.data, scale.data if low is None else low.data, table, target, moved, packed,
             data.stride(0), words.data.stride(0), scale.data.stride(0), table.stride(0), target.stride(0), **common, **pages, ROWS=rows,
-            BITS=codec.bits, ALONG_T=codec.along == "t", BLOCK=codec.block, ZERO=codec.zero, num_warps=8,
+            BITS=codec.bits, ALONG_T=codec.along == "t", BLOCK=codec.block, ZERO=codec.zero, num_warps=4,
         )  # fmt: skip
     else:
         to = older.rows.data

@@ -53,40 +53,44 @@ def encode_rows(
     if base < packed + moved:
         kind: tl.constexpr = from_ptr.dtype.element_ty
         each: tl.constexpr = 16 // BITS
+        span: tl.constexpr = 16 * each
+        tile: tl.constexpr = BLOCK if ALONG_T and BLOCK > 16 else 16  # rows that are encoded at once: few of ROWS may be new
+        spans: tl.constexpr = max(1, tile // span)
+        places: tl.constexpr = min(tile, span) // 16
         c = tl.arange(0, DP)
-        token = base + tl.arange(0, ROWS)
-        new = (token >= packed) & (token < packed + moved)
-        rank = token - packed
-        unit = unit_of(tl.load(from_table_ptr + row * from_row + rank // FROM_PAGE, new, 0), h, H)
-        line = unit * FROM_PAGE + rank % FROM_PAGE
         inside = (c < D)[None, :]
-        values = tl.load(from_ptr + layer * from_layer + line[:, None] * D + c[None, :], new[:, None] & inside, 0.0).to(tl.float32)
         unit = unit_of(tl.load(table_ptr + row * table_row + base // PAGE), h, H)
-        if ALONG_T:
-            blocks: tl.constexpr = ROWS // BLOCK
-            codes, scale, low = quantised(tl.reshape(values, [blocks, BLOCK, DP]), kind, 1, BITS, ZERO)
-            n = tl.arange(0, blocks)
-            first = base + n * BLOCK
-            at = scale_layer * layer + (unit * (PAGE // BLOCK) + first % PAGE // BLOCK)[:, None] * D + c[None, :]
-            due = ((first >= packed) & (first < packed + moved))[:, None] & inside
-            scale, low = tl.reshape(scale, [blocks, DP]), tl.reshape(low, [blocks, DP])
-        else:
-            groups: tl.constexpr = DP // BLOCK
-            codes, scale, low = quantised(tl.reshape(values, [ROWS, groups, BLOCK]), kind, 2, BITS, ZERO)
-            n = tl.arange(0, groups)
-            at = scale_layer * layer + (unit * (D // BLOCK) + n)[None, :] * PAGE + (token % PAGE)[:, None]
-            due = new[:, None] & (n < D // BLOCK)[None, :]
-            scale, low = tl.reshape(scale, [ROWS, groups]), tl.reshape(low, [ROWS, groups])
-        tl.store(scale_ptr + at, scale.to(kind), due)
-        if ZERO:
-            tl.store(low_ptr + at, low.to(kind), due)
-        spans: tl.constexpr = ROWS // (16 * each)
-        codes = tl.where(new[:, None], tl.reshape(codes, [ROWS, DP]), 0)
-        shifts = tl.arange(0, each) * BITS
-        words = tl.sum(tl.reshape(codes, [spans, each, 16, DP]) << shifts[None, :, None, None], 1)  # disjoint bits
-        words = tl.reshape(words, [spans * 16, DP])
+        words = tl.zeros([spans * 16, DP], tl.int32)
+        for start in range(tl.maximum(packed, base) // tile * tile, tl.minimum(packed + moved, base + ROWS), tile):
+            token = start + tl.arange(0, tile)
+            new = (token >= packed) & (token < packed + moved)
+            rank = token - packed
+            line = unit_of(tl.load(from_table_ptr + row * from_row + rank // FROM_PAGE, new, 0), h, H) * FROM_PAGE + rank % FROM_PAGE
+            values = tl.load(from_ptr + layer * from_layer + line[:, None] * D + c[None, :], new[:, None] & inside, 0.0).to(tl.float32)
+            if ALONG_T:
+                blocks: tl.constexpr = tile // BLOCK
+                codes, scale, low = quantised(tl.reshape(values, [blocks, BLOCK, DP]), kind, 1, BITS, ZERO)
+                n = tl.arange(0, blocks)
+                first = start + n * BLOCK
+                at = scale_layer * layer + (unit * (PAGE // BLOCK) + first % PAGE // BLOCK)[:, None] * D + c[None, :]
+                due = ((first >= packed) & (first < packed + moved))[:, None] & inside
+                scale, low = tl.reshape(scale, [blocks, DP]), tl.reshape(low, [blocks, DP])
+            else:
+                groups: tl.constexpr = DP // BLOCK
+                codes, scale, low = quantised(tl.reshape(values, [tile, groups, BLOCK]), kind, 2, BITS, ZERO)
+                n = tl.arange(0, groups)
+                at = scale_layer * layer + (unit * (D // BLOCK) + n)[None, :] * PAGE + (token % PAGE)[:, None]
+                due = new[:, None] & (n < D // BLOCK)[None, :]
+                scale, low = tl.reshape(scale, [tile, groups]), tl.reshape(low, [tile, groups])
+            tl.store(scale_ptr + at, scale.to(kind), due)
+            if ZERO:
+                tl.store(low_ptr + at, low.to(kind), due)
+            codes = tl.where(new[:, None], tl.reshape(codes, [tile, DP]), 0)
+            shifts = (start % span // 16 + tl.arange(0, places)) * BITS
+            found = tl.sum(tl.reshape(codes, [spans, places, 16, DP]) << shifts[None, :, None, None], 1)
+            words += tl.reshape(found, [spans * 16, DP])  # disjoint bits
         word = tl.arange(0, spans * 16)
-        first = base + word // 16 * (16 * each) + word % 16  # of a word's rows, which lie 16 apart
+        first = base + word // 16 * span + word % 16  # of a word's rows, which lie 16 apart
         older = tl.minimum(tl.maximum(packed - first + 15, 0) // 16, each)  # rows of the word that were there before
         at = words_ptr + words_layer * layer + (unit * (PAGE // each) + base % PAGE // each + word)[:, None] * D + c[None, :]
         kept = tl.load(at, ((older > 0) & (older < each))[:, None] & inside, 0).to(tl.int32) & ((1 << (older % each * BITS)) - 1)[:, None]
