@@ -19,9 +19,11 @@ TOLERANCE = {torch.bfloat16: 1.2e-2, torch.float16: 2e-3, torch.float32: 2e-5}
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize(("k_bits", "v_bits", "group", "dim"), [(4, 4, 4, 128), (2, 2, 4, 128), (8, 8, 1, 64), (2, 4, 2, 64), (4, 2, 7, 128)])
+@pytest.mark.parametrize(("k_bits", "v_bits", "group", "dim"), [(4, 4, 4, 128), (2, 2, 4, 128), (8, 8, 1, 64), (2, 4, 2, 64), (4, 2, 7, 128), (4, 4, 4, 80)])
 @pytest.mark.parametrize(("warps", "stages", "block", "assembly"), [(1, 3, 32, 1), (1, 3, 32, 0), (2, 2, 32, 1), (1, 2, 8, 1)])
 def test_attention_over_coded_and_raw_rows_equals_plain_attention(dtype, k_bits, v_bits, group, dim, warps, stages, block, assembly):
+    if dim % block:
+        block //= 2
     if dtype == torch.float32 and (warps, block, assembly) != (1, 32, 1):
         pytest.skip("fp32 runs with the sizes that are set alone")
     kernels = load_manager(Compilation.load("kivi", params={"k_bits": k_bits, "v_bits": v_bits, "block": block})).decode_kernels()
