@@ -14,6 +14,7 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from sparsec_runtime.gpu.blocks import tile_of  # noqa: E402
 from sparsec_runtime.gpu.kernels.project import project  # noqa: E402
+from sparsec_runtime.gpu.tuning import AttentionSizes, Tuning  # noqa: E402
 from triton.runtime.errors import OutOfResources  # noqa: E402
 
 from sparsec.bench.ceiling import ceiling  # noqa: E402
@@ -34,6 +35,10 @@ OTHER_SIZES = (
     (2048, 64, 4, 2, 8), (2048, 32, 4, 2, 8), (2048, 32, 2, 2, 8), (2048, 32, 2, 2, 16), (2048, 32, 2, 3, 8), (2048, 64, 2, 2, 8), (2048, 16, 2, 2, 8),
     (2048, 16, 1, 2, 16), (2048, 32, 1, 2, 8),
 )  # fmt: skip
+
+
+TOLD = ((1024, 64, 2, 2, 4), (1024, 64, 2, 2, 8), (2048, 64, 2, 2, 4), (2048, 64, 2, 2, 8), (1024, 64, 4, 2, 8), (2048, 64, 4, 2, 8), (2048, 64, 2, 3, 8))
+MASS = ((512, 4, 8), (512, 2, 8), (256, 2, 16), (256, 4, 16), (1024, 4, 8), (1024, 8, 4))  # tile, warps, programs of a multiprocessor
 
 
 def timed(run, replays: int = 10) -> float:
@@ -140,6 +145,52 @@ def dense(
     return sorted(found)
 
 
+def told(rows: int, tokens: int) -> None:
+    """Attention that tells its logits, their merge, and the mass that is added to a state, by the sizes of each; beside attention of `dense` and its merge."""
+    kernels, tuning, layers, pages = load_manager(Compilation.load("h2o", params={"reduce": "sum"})).decode_kernels(), Tuning(132), 3, rows * tokens // PAGE
+    k = torch.randn(layers, (pages + 1) * H, PAGE, D, device="cuda", dtype=torch.bfloat16)
+    v = torch.randn_like(k)
+    state = torch.zeros(layers, (pages + 1) * H, PAGE, device="cuda")
+    q = torch.randn(rows, H * G, D, device="cuda", dtype=torch.bfloat16)
+    table = (torch.randperm(pages, device="cuda") + 1).int().view(rows, -1)
+    held = torch.full((rows,), tokens, device="cuda", dtype=torch.int32)
+    logits, out, lse = torch.empty(rows, H * G, tokens, device="cuda"), torch.empty_like(q), torch.empty(rows, H * G, device="cuda")
+    items = rows * H * (17 + tokens // 256)
+    part, part_lse = torch.empty(items, G, D, device="cuda"), torch.empty(items, G, device="cuda")
+    common = {"entries": rows, "EP": tile_of(rows), "H": H, "G": G}
+
+    def attended(size: AttentionSizes, tells: bool) -> float:
+        kernel, options = (kernels.attend_rows_and_tell, {"logits_ptr": logits, "logits_row": tokens}) if tells else (kernels.attend_rows, {})
+
+        def run() -> None:
+            for layer in range(layers):
+                kernel[(min(items, size.programs * 132),)](
+                    q, k[layer], v[layer], table, held, part_ptr=part, lse_ptr=part_lse, scale2=0.1275, table_row=table.stride(0), **options, **common,
+                    GP=16, D=D, DP=D, PAGE=PAGE, CHUNK=size.chunk, TILE=size.tile, STAGES=size.stages, EXACT=False, num_warps=size.warps,
+                )  # fmt: skip
+                kernels.merge_chunks[(rows, H * G)](part, part_lse, held, out, lse, **common, D=D, DP=D, CHUNK=size.chunk, TILE=32, num_warps=1)
+
+        return timed(run) / layers * 1e3
+
+    def added(tile: int, warps: int, programs: int) -> float:
+        def run() -> None:
+            for layer in range(layers):
+                kernels.add_mass[(programs * 132,)](
+                    logits, lse, table, held, state[layer], logits_row=tokens, table_row=table.stride(0), **common, PAGE=PAGE, TILE=tile, num_warps=warps
+                )
+
+        return timed(run) / layers * 1e3
+
+    plain = attended(tuning.whole, False)
+    print(f"{rows} x {tokens}: dense {plain:.1f} us", flush=True)
+    first = [(attended(AttentionSizes(*size), True), size) for size in TOLD]
+    then = [(added(*size), size) for size in MASS]
+    for us, size in sorted(first):
+        print(f"   {us:7.1f} us, {us / plain:.3f} of dense: logits told, chunk, tile, warps, stages, programs {size}", flush=True)
+    for us, size in sorted(then):
+        print(f"   {us:7.1f} us, {us / plain:.3f} of dense: mass, tile, warps, programs {size}", flush=True)
+
+
 def projections() -> None:
     shapes = {"qkv": (6144, 4096), "out": (4096, 4096), "gate_up": (28672, 4096), "down": (4096, 14336), "lm_head": (49152, 4096)}
     for name, (n, k) in shapes.items():
@@ -178,7 +229,7 @@ def projection_tiles() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="+", choices=("attention", "dense", "heads", "picked", "projections", "tiles"))
+    parser.add_argument("what", nargs="+", choices=("attention", "dense", "heads", "told", "picked", "projections", "tiles"))
     args = parser.parse_args()
     if "dense" in args.what:
         measured = ceiling(torch.device("cuda"))
@@ -190,6 +241,9 @@ def main() -> None:
         best = ceiling(torch.device("cuda"))["best"]
         for heads in OTHER_HEADS:
             dense(max(1, 64 // heads[0]), 32768 * D // heads[2] // 256 * 256, OTHER_SIZES, best, heads)
+    if "told" in args.what:
+        for rows, tokens in ((8, 8192), (8, 32768)):
+            told(rows, tokens)
     if "projections" in args.what:
         projections()
     if "tiles" in args.what:
