@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .layout import WORD_BITS, WORDS_OF_A_SPAN, Codec
+from .layout import WORD_BITS, WORDS_OF_A_SPAN, Codec, span_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +64,7 @@ def _grouped(x: Tensor, codec: Codec) -> tuple[Tensor, int]:
 def pack(codes: Tensor, bits: int) -> Tensor:
     """Codes [..., token, channel] int32, whole spans of tokens -> words [..., token * bits / 16, channel] int16 (two's complement)."""
     each = WORD_BITS // bits
-    assert codes.shape[-2] % (each * WORDS_OF_A_SPAN) == 0, f"{codes.shape[-2]} codes do not fill spans of {each * WORDS_OF_A_SPAN}"
+    assert codes.shape[-2] % span_of(bits) == 0, f"{codes.shape[-2]} codes do not fill spans of {span_of(bits)}"
     # The codes of one word occupy disjoint bits: a wrapping sum is their union.
     places = codes.unflatten(-2, (-1, each, WORDS_OF_A_SPAN)) << _shifts(bits, codes)
     return places.sum(-3, dtype=torch.int16).flatten(-3, -2)
@@ -83,5 +83,5 @@ def _shifts(bits: int, like: Tensor) -> Tensor:
 
 def place_of(slots: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     """Word number and shift of each slot."""
-    span = WORDS_OF_A_SPAN * WORD_BITS // bits
+    span = span_of(bits)
     return slots // span * WORDS_OF_A_SPAN + slots % WORDS_OF_A_SPAN, slots % span // WORDS_OF_A_SPAN * bits

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from .layout import Part
+from .layout import Part, Position
 
 Reduction = Literal["sum", "mean", "max"]
 
@@ -101,6 +101,10 @@ class DecodePlan:
     moves: Moves | None = None
     turns_keys: bool = False
     reasons: tuple[str, ...] = ()
+
+    def asks_firsts(self, position: Position) -> bool:
+        """Whether the first rows are asked by a query of their own: where a layout's positions are counted anew and K lies turned all the same."""
+        return position == "rank" and not self.turns_keys
 
     @property
     def any_order(self) -> bool:

@@ -19,6 +19,11 @@ WORD_BITS, WORDS_OF_A_SPAN = 16, 16
 DEFAULT_PAGE_SIZE = 16
 
 
+def span_of(bits: int) -> int:
+    """Consecutive slots whose codes of so many bits share their words (codecs.py)."""
+    return WORDS_OF_A_SPAN * WORD_BITS // bits
+
+
 class LayoutError(ValueError):
     """A method cannot be laid out for this model: says what does not fit and what would."""
 
@@ -35,8 +40,8 @@ class Codec:
 
     @property
     def span(self) -> int:
-        """Consecutive slots whose codes share their words (codecs.py)."""
-        return WORDS_OF_A_SPAN * WORD_BITS // self.bits
+        """Consecutive slots whose codes share their words."""
+        return span_of(self.bits)
 
     @property
     def page_multiple(self) -> int:

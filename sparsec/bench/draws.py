@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 import torch
 import triton
 from sparsec_runtime.gpu.row_sampling import RowSampling, draws_of
-from sparsec_runtime.gpu.sampling import SampleBuffers, launch_greedy
+from sparsec_runtime.gpu.sampling import GREEDY_PART, SampleBuffers, launch_greedy
 from sparsec_runtime.sampler import SamplingParams
 from torch import Tensor
 
 from sparsec.bench.ceiling import replayed_seconds
 
-PART = 2048
 REPLAYS = 50
 SPREAD = 2.0
 
@@ -52,8 +51,8 @@ def step_of(logits: Tensor, params: Mapping[str, float]) -> Callable[[], None]:
 def greedy(logits: Tensor, ids: Tensor) -> Callable[[], None]:
     """The kernels of a step whose rows are all greedy; ids [row] int64."""
     rows, vocab = logits.shape
-    best, best_id = (torch.empty((rows, triton.cdiv(vocab, PART)), dtype=dtype, device=logits.device) for dtype in (torch.float32, torch.int32))
-    return lambda: launch_greedy(logits, best, best_id, ids, PART, {})
+    best, best_id = (torch.empty((rows, triton.cdiv(vocab, GREEDY_PART)), dtype=dtype, device=logits.device) for dtype in (torch.float32, torch.int32))
+    return lambda: launch_greedy(logits, best, best_id, ids, GREEDY_PART, {})
 
 
 def drawn(logits: Tensor, ids: Tensor, params: Mapping[str, float]) -> Callable[[], None]:

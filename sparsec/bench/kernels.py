@@ -13,8 +13,8 @@ from sparsec_runtime.models.loading import LoadedModel
 
 from sparsec.bench.ceiling import ceiling, replayed_seconds, seconds
 from sparsec.bench.decode import DecodeBench, Profile
-from sparsec.bench.gap import GapBench, Interleaved
 from sparsec.bench.draws import draw_seconds, random_logits
+from sparsec.bench.gap import GapBench, Interleaved
 from sparsec.bench.gates import Gate, Measurement
 from sparsec.bench.prefill import measure_prefill
 from sparsec.bench.scoring import RandomChunk

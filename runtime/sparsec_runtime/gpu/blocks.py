@@ -8,11 +8,11 @@ def pow2(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def aligned(n: int) -> int:
-    """n elements so many that lines of them begin where Triton takes 16 bytes at once."""
-    return -(-n // 16) * 16
-
-
 def tile_of(n: int) -> int:
     """The same for an axis of a product."""
     return max(16, pow2(n))
+
+
+def aligned(n: int) -> int:
+    """n elements so many that lines of them begin where Triton takes 16 bytes at once."""
+    return -(-n // 16) * 16

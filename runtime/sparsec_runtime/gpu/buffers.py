@@ -17,7 +17,7 @@ from ..rope import Rope
 from ..storage import Storage
 from ..tables import table_rows
 from .blocks import aligned, pow2
-from .sampling import SampleBuffers
+from .sampling import GREEDY_PART, SampleBuffers
 from .tuning import Tuning
 
 POSITION, CHOSEN_TOKENS, CHOSEN_PAGES, FIRST_CHOSEN, NEWEST_CHOSEN, FIRST_ROWS, K_PACKED, V_PACKED, K_TAIL, V_TAIL, HEADER = range(11)
@@ -68,7 +68,7 @@ class DecodeBuffers:
         self.ids = torch.zeros(rows, dtype=torch.int64, device=device)
         self.x = torch.empty((rows, shape.hidden), dtype=dtype, device=device)
         self.normed = torch.empty_like(self.x)
-        asked = 2 if storage.layout.position == "rank" and not plan.turns_keys else 1  # a query of the first rows' own lies behind the others
+        asked = 2 if plan.asks_firsts(storage.layout.position) else 1  # a query of the first rows' own lies behind the others
         self.q = torch.empty((asked, rows, shape.q_heads, shape.head_dim), dtype=dtype, device=device)[0]
         self.attended = torch.empty_like(self.q)
         self.active = torch.empty((rows, shape.intermediate), dtype=dtype, device=device)
@@ -78,7 +78,7 @@ class DecodeBuffers:
         if plan.turns_keys:
             self.turn = turns(storage.rope, tuning.weighing.tile + 1)
         self.sampling: SampleBuffers | None = None  # made when a row is first not greedy
-        self.vocab_part = min(2048, pow2(shape.vocab))
+        self.vocab_part = min(GREEDY_PART, pow2(shape.vocab))
         parts = -(-shape.vocab // self.vocab_part)
         self.best = torch.empty((rows, parts), dtype=torch.float32, device=device)
         self.best_id = torch.empty((rows, parts), dtype=torch.int32, device=device)

@@ -51,7 +51,7 @@ class StepCounts:
         return np.concatenate((header.ravel(), held.ravel()))
 
     def _fill(self, header: np.ndarray, row: int, sequence: Sequence) -> None:
-        moves, ranked = self.plan.moves, self.storage.layout.position == "rank" and not self.plan.turns_keys
+        moves, ranked = self.plan.moves, self.plan.asks_firsts(self.storage.layout.position)
         held = int(sequence.rows[0, 0]) + 1
         if moves is not None:
             packed = [int(sequence.zone_rows[moves.to, part][0, 0]) for part in PARTS]

@@ -68,6 +68,6 @@ def model_reasons(method: type[CacheManager], model: LoadedModel) -> tuple[str, 
 def rope_reasons(method: type[CacheManager], rope: Rope, head_dim: int) -> tuple[str, ...]:
     """What a rotation has that the kernels do not do."""
     reasons = [] if rope.style == "half-split" else ["RoPE pairs interleaved channels"]
-    if method.LAYOUT.position == "rank" and not method.DECODE.turns_keys and (rope.dim != head_dim or head_dim & (head_dim - 1)):
+    if method.DECODE.asks_firsts(method.LAYOUT.position) and (rope.dim != head_dim or head_dim & (head_dim - 1)):
         reasons.append(f"RoPE at ranks turns {rope.dim} of {head_dim} channels: the kernel turns all of a power of two")
     return tuple(reasons)

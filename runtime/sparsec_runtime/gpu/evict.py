@@ -39,15 +39,13 @@ def evict(storage: Storage, plan: DecodePlan, buffers: DecodeBuffers, sequences:
         for row, sequence in enumerate(sequences):
             if sequence.scattered is not None and held[row] > kept[row] and not single[row]:
                 put_in_order(storage, buffers.table[row], sequence)
-        evict_rows(storage, plan.keep, buffers, sequences, kept, [after if one else before for before, after, one in zip(held, kept, single)])
+        left = [after if one else before for before, after, one in zip(held, kept, single)]
+        _evict_in_order(storage, plan.keep, buffers, sequences, left, kept)
 
 
-def evict_rows(
-    storage: Storage, keep: Keep, buffers: DecodeBuffers, sequences: list[Sequence], kept: list[int], held: list[int] | None = None
-) -> None:
-    """Rows of every layer and head become the `kept` that the rule names, in order. held: so many lie in order; None: all, the step's new ones counted."""
+def _evict_in_order(storage: Storage, keep: Keep, buffers: DecodeBuffers, sequences: list[Sequence], held: list[int], kept: list[int]) -> None:
+    """The `held` rows of every layer and head, which lie in order, become the `kept` of them that the rule names."""
     table = buffers.table
-    held = [int(sequence.rows[0, 0]) + 1 for sequence in sequences] if held is None else held
     numbers = [held, kept, [keep.first(s.params) for s in sequences], [keep.newest(s.params) for s in sequences]]
     held_at, kept_at, first, newest = sent(np.array(numbers, dtype=np.int32), table.device)
     places = len(sequences) * storage.heads

@@ -75,7 +75,7 @@ class DecodeGraphs:
             weighs=tuple(plan.mass is not None and manager.fires("after_decode_attention", layer) for layer in layers),
             lists=lists, reads=tuple(any(lists[:layer]) and manager.fires("build_decode_selection", layer) for layer in layers),
             tuning=tuning_of(storage.device, storage.head_dim * storage.dtype.itemsize),
-            ranked=manager.LAYOUT.position == "rank" and not plan.turns_keys, kernels=type(manager).decode_kernels(),
+            ranked=plan.asks_firsts(manager.LAYOUT.position), kernels=type(manager).decode_kernels(),
         )  # fmt: skip
         self._finishes = FINISH_STEP in bound_hooks(type(manager)) - set(plan.idle)
         self._buckets: dict[int, _Bucket] = {}

@@ -22,6 +22,9 @@ from .row_sampling import RowSampling
 from .transfer import send, sent
 
 
+GREEDY_PART = 2048  # ids of a program, at most
+
+
 def launch_greedy(logits: Tensor, best: Tensor, best_id: Tensor, ids: Tensor, part: int, chain: Mapping[str, bool]) -> None:
     """ids [row] int64: the largest logit's of logits [row, vocab]. best fp32, best_id int32 [row, part]: scratch, a place for each `part` ids."""
     rows, parts = best.shape

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from torch import Tensor
 
-from ..layout import PARTS
+from ..layout import PARTS, WORDS_OF_A_SPAN
 from ..storage import Storage
 from ..zones import PackedStore, RawStore
 from .blocks import pow2, tile_of
@@ -60,4 +60,4 @@ def attend_two_zones(
 def _step(storage: Storage) -> int:
     """Tokens that one step of the older zone's attention reads: the longest span of K and V."""
     stores = [storage.stores[storage.zone_names[0], part] for part in PARTS]
-    return max(store.codec.span if isinstance(store, PackedStore) else 16 for store in stores)
+    return max(store.codec.span if isinstance(store, PackedStore) else WORDS_OF_A_SPAN for store in stores)
