@@ -33,13 +33,17 @@ def pages_for(rows: np.ndarray, page_size: int) -> np.ndarray:
 
 
 class PageTable:
-    """The pages of one request in one stream: `pages` [table_row, index] padded with the null page, `used` [table_row]."""
+    """The pages of one request in one stream: `pages` [table_row, index] padded with the null page, `used` [table_row].
 
-    __slots__ = ("pages", "used")
+    While `shrinks` stays as it is, entries are only added: those that a table row has beyond an earlier `used` of it. `used` is never changed in place.
+    """
+
+    __slots__ = ("pages", "shrinks", "used")
 
     def __init__(self, rows: int) -> None:
         self.pages = np.full((rows, 4), NULL_PAGE, dtype=np.int32)
         self.used = np.zeros(rows, dtype=np.int64)
+        self.shrinks = 0
 
     @property
     def width(self) -> int:
@@ -56,20 +60,20 @@ class PageTable:
         fresh = pool.allocate(int((target - self.used).sum()))
         if len(fresh):
             self._reserve(int(target.max()))
-            columns = np.arange(self.pages.shape[1])
-            self.pages[(columns >= self.used[:, None]) & (columns < target[:, None])] = fresh
+            self.pages[entries_between(self.used, target)] = fresh
             self.used = target
         return fresh
 
     def shrink(self, wanted: np.ndarray, pool: MemoryPool) -> int:
         """Releases the pages beyond `wanted` per table row; returns how many."""
         target = np.minimum(wanted, self.used)
-        columns = np.arange(self.pages.shape[1])
-        beyond = (columns >= target[:, None]) & (columns < self.used[:, None])
+        beyond = entries_between(target, self.used)
         freed = self.pages[beyond]
-        pool.release(freed)
-        self.pages[beyond] = NULL_PAGE
-        self.used = target
+        if len(freed):
+            pool.release(freed)
+            self.pages[beyond] = NULL_PAGE
+            self.used = target
+            self.shrinks += 1
         return len(freed)
 
     def _reserve(self, width: int) -> None:
@@ -77,6 +81,14 @@ class PageTable:
         if width > have:
             extra = np.full((self.pages.shape[0], max(width, 2 * have) - have), NULL_PAGE, dtype=np.int32)
             self.pages = np.concatenate((self.pages, extra), axis=1)
+
+
+def entries_between(used: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Table row and index of the entries that rows of `used` pages lack of `target` [table_row], row by row; few where few rows differ."""
+    rows = np.flatnonzero(target > used)
+    counts = (target - used)[rows]
+    behind = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.repeat(rows, counts), np.repeat(used[rows], counts) + behind
 
 
 def stack(tables: list[PageTable]) -> np.ndarray:

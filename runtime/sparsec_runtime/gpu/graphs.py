@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
-from itertools import product
 
 import numpy as np
 import torch
@@ -28,6 +27,7 @@ from .counts import StepCounts, at_of
 from .eligible import layer_reasons, reasons_against_graph
 from .evict import evict, evicts_on_device, turn_prompt
 from .forward import DecodeForward, StepKind
+from .mirror import TableMirror
 from .moves import move_rows
 from .row_sampling import Draws, RowSampling, draws_of
 from .sampling import SampleBuffers
@@ -43,10 +43,10 @@ class CannotCapture(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Bucket:
-    """mirrors: the device's tables on the host, by stream; captured: a graph, the logits that it writes, and where its tensors lay, for each kind of step."""
+    """captured: a graph, the logits that it writes, and where its tensors lay, for each kind of step."""
 
     buffers: DecodeBuffers
-    mirrors: dict[str, np.ndarray]
+    mirror: TableMirror
     captured: dict[StepKind, tuple[torch.cuda.CUDAGraph, Tensor, CapturedAddresses]] = field(default_factory=dict)
 
 
@@ -132,8 +132,9 @@ class DecodeGraphs:
         ids: the rows' newest tokens; None: those that the last step of the same batch chose, which never left the device. sampling: how the rows
         sample, sent with `ids`; rows that are not named are greedy.
         """
+        assert self._batch is not None, "no step has begun"
         bucket = self._bucket = self._bucket_of(len(self._sequences))
-        self._mirror_tables(bucket)
+        bucket.mirror.update(self._batch.handles, self._sequences)
         self._turn_prompts(bucket)
         self._send_counts(bucket.buffers, ids)
         if ids is not None:
@@ -241,18 +242,6 @@ class DecodeGraphs:
                 turn_prompt(self.manager.storage, bucket.buffers.table[row], int(sequence.rows[0, 0]))
                 self._turned.add(handle)
 
-    def _mirror_tables(self, bucket: _Bucket) -> None:
-        """Sends the entries of the tables that differ from what the device has."""
-        for (name, table), (row, sequence) in product(bucket.buffers.tables.items(), enumerate(self._sequences)):
-            pages, width = sequence.tables[name].pages, sequence.tables[name].width
-            assert width <= table.shape[2], f"a request of {width} pages; the graph was captured for {table.shape[2]}"
-            known = bucket.mirrors[name][row, :, :width]
-            changed = np.flatnonzero((known != pages[:, :width]).any(axis=0))
-            if len(changed):
-                first, last = changed[0], changed[-1] + 1
-                known[:, first:last] = pages[:, first:last]
-                send(table[row, :, first:last], pages[:, first:last])
-
     def _send_counts(self, buffers: DecodeBuffers, ids: Many[int] | None) -> None:
         send(buffers.counts, self._counts.of(self._sequences, buffers.rows, tuple(buffers.held.shape)))
         if ids is not None:
@@ -290,7 +279,7 @@ class DecodeGraphs:
         buffers = DecodeBuffers(
             rows, self.tokens, choice, self.manager.storage, self.model.shape, self.manager.DECODE, forward.tuning, self.pool_tokens, self._scratch
         )
-        return _Bucket(buffers, {name: np.zeros(tuple(table.shape), dtype=np.int32) for name, table in buffers.tables.items()})
+        return _Bucket(buffers, TableMirror(buffers.tables))
 
     def _launch(self, bucket: _Bucket, kind: StepKind) -> Tensor:
         """Logits of one step, by the bucket's graph of this kind, which is captured when it is first needed."""
