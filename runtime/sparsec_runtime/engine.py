@@ -7,18 +7,20 @@ may fail; the engine may not: whatever goes wrong in a forward is rolled back an
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sparsec_runtime.admission import Admission
 from sparsec_runtime.cache import CacheManager, StepBatch
 from sparsec_runtime.chunks import chunk_sizes
+from sparsec_runtime.clock import Clock
 from sparsec_runtime.gpu.row_sampling import RowSampling, in_graph
 from sparsec_runtime.gpu.start import decode_graphs
+from sparsec_runtime.gpu.transfer import sent
 from sparsec_runtime.memory import OutOfPages
 from sparsec_runtime.models.loading import LoadedModel
 from sparsec_runtime.options import EngineOptions
@@ -61,6 +63,7 @@ class Engine:
         self._requests: dict[str, Request] = {}
         self._watches: dict[str, StopWatch] = {}
         self._counters = Counters()
+        self._clock = Clock(model.device, self._counters)
         self._pending: PendingIds | None = None  # of the newest decode step, where graphs choose ids
         self._told: list[RequestOutput] = []  # what late ids made of requests, for the next `step` to return
 
@@ -91,16 +94,19 @@ class Engine:
 
     def step(self) -> list[RequestOutput]:
         """One engine step: prefill chunks, then the whole decode batch. Empty when there is nothing to do, or nothing to tell yet: where decode
-        runs as graphs, a step's ids are returned by the next one, unless the step has chunks: then they would wait for those of the next one."""
+        runs as graphs, a step's ids are returned by the next one, which reads them once its own work is under way."""
         self._admit()
         plan = self.scheduler.plan()
         if plan.empty:
             return self._take_told()
         self._counters.steps += 1
-        outputs = [output for chunk in plan.chunks if chunk.due for output in self._run(chunk.work)]
+        outputs = []
+        for chunk in plan.chunks:
+            if chunk.due:
+                if chunk.work.last:  # its own id is read at once: others would wait for it
+                    self._tell_pending()
+                outputs += self._run(chunk.work)
         outputs += self._decode(plan.decodes)
-        if plan.chunks:
-            self._tell_pending()
         return self._take_told() + outputs
 
     def generate(
@@ -151,10 +157,12 @@ class Engine:
         return self._requests.keys() | {output.request_id for output in self._told}
 
     def stats(self) -> Stats:
+        self._clock.settle()
         return self._counters.stats(self.manager.pages(), len(self.scheduler.waiting), len(self.scheduler.running))
 
     def usage(self, request_id: str) -> Usage:
         """Accounting of a request that is still in the engine."""
+        self._clock.settle()
         return usage_of(self._requests[request_id], self.manager)
 
     def params_of(self, request_id: str) -> dict[str, int | float]:
@@ -195,7 +203,7 @@ class Engine:
             return [self._end(self.scheduler.running[0], FinishReason.ERROR, self._admission.outgrown(shortage))]
         if not work.requests:
             return []
-        start = time.perf_counter()
+        begun = self._clock.start()
         try:
             sampled = self._forward(work)
         except STEP_FAILURES as error:
@@ -204,7 +212,7 @@ class Engine:
             return self._isolate(work, error)
         work = work.running()
         if work.requests:
-            self._clock(work, time.perf_counter() - start)
+            self._clock.stop(begun, work)
         return self._collect(work, sampled)
 
     def _make_room(self, work: Work) -> Work:
@@ -249,8 +257,8 @@ class Engine:
         rows = [[request.token_at(request.computed + n) for n in range(work.tokens)] for request in work.requests]
         starts = [request.computed for request in work.requests]
         device = self.model.device
-        ids = torch.tensor(rows, dtype=torch.int64).to(device)
-        positions = torch.tensor(starts, dtype=torch.int64).to(device)[:, None] + torch.arange(work.tokens, device=device)
+        ids = sent(np.array(rows, dtype=np.int64), device)
+        positions = sent(np.array(starts, dtype=np.int64), device)[:, None] + torch.arange(work.tokens, device=device)
         hidden = self.model.hidden_states(ids, positions, self.manager)
         sampled = self._sample(work, self.model.logits(hidden[:, -1])) if work.last else None
         self.manager.finish()
@@ -328,6 +336,7 @@ class Engine:
     def _end(self, request: Request, reason: FinishReason, error: str | None = None, **new: object) -> RequestOutput:
         if request.handle is not None and self.graphs is not None:
             self.graphs.drop(request.handle)
+        self._clock.settle()
         usage = usage_of(request, self.manager)
         if request.handle is not None:
             self.manager.close(request.handle)
@@ -337,13 +346,3 @@ class Engine:
         del self._requests[request.request_id], self._watches[request.request_id]
         self._counters.finished(reason)
         return RequestOutput(request.request_id, finish_reason=reason, error=error, usage=usage, **new)
-
-    # ---- accounting --------------------------------------------------------------------------
-
-    def _clock(self, work: Work, seconds: float) -> None:
-        self._counters.forward(work.tokens * len(work.requests), work.prefill, seconds)
-        for request in work.requests:
-            if request.prefilling:
-                request.prefill_seconds += seconds
-            else:
-                request.decode_seconds += seconds

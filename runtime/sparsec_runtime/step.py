@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .gpu.transfer import sent
 from .layout import Layout, Part
 from .sequence import Sequence
 from .zones import Addresses
@@ -81,7 +82,7 @@ class Step:
         return self._memo[key]
 
     def on_device(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+        return sent(values, self.device)
 
     @property
     def query_pos(self) -> Tensor:
@@ -92,8 +93,8 @@ class Step:
         """A per-request param as [row]: int64, float64 or bool."""
         if name not in self._params:
             values = [sequence.params[name] for sequence in self.sequences]
-            kind = {bool: torch.bool, int: torch.int64, float: torch.float64}[type(values[0])]
-            self._params[name] = torch.tensor(values, dtype=kind, device=self.device)
+            kind = {bool: np.bool_, int: np.int64, float: np.float64}[type(values[0])]
+            self._params[name] = self.on_device(np.array(values, dtype=kind))
         return self._params[name]
 
     def plain_state(self, name: str, layer: int) -> Tensor:

@@ -68,7 +68,7 @@ class View:
     @property
     def steps(self) -> Tensor:
         """Decode steps done before this one [row] int64."""
-        return self._step.memo("steps", 0, lambda: torch.tensor(self._step.batch.steps, dtype=torch.int64, device=self._step.device))
+        return self._step.memo("steps", 0, lambda: self._step.on_device(np.array(self._step.batch.steps, dtype=np.int64)))
 
     @property
     def batch(self) -> int:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from .codecs import Quantised, dequantise, place_of, quantise, unpack
+from .gpu.transfer import sent
 from .layout import WORD_BITS, Codec, LayoutError, Scope
 from .memory import MemoryPool
 from .tables import PageTable, by_scope, pages_for, stack, table_rows
@@ -94,7 +95,7 @@ class Addresses:
     def __init__(self, stream: Stream, tables: list[PageTable]) -> None:
         self.stream = stream
         self._geometry = stream.geometry
-        self._table = torch.from_numpy(stack(tables)).to(stream.geometry.device)
+        self._table = sent(stack(tables), stream.geometry.device)
         self._units: dict[int, Tensor] = {}
         self._slots: dict[int, Tensor] = {}
 

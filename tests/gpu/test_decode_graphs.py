@@ -50,6 +50,31 @@ def test_positions_counted_anew_give_the_ids_of_the_eager_path_and_of_the_cpu(na
     assert in_graphs == generate("h2o", on_cuda(model), graphs=False, params=params)[0] == generate("h2o", model, params=params)[0]
 
 
+@pytest.mark.parametrize("method", ["dense", "snapkv", "quest", "omnikv"])
+def test_a_step_with_a_chunk_and_rows_that_decode_waits_for_nothing(method):
+    model = on_cuda(tiny_model())
+    compilation = Compilation.load(method, params=SMALL[method], model=from_shape(model.shape))
+    options = EngineOptions(chunk=32, token_budget=32, memory_tokens=4096, capture_at_start=False)
+    one = Engine(load_manager(compilation), model, options)
+    one.request_params = dict(compilation.dynamic_params)
+    for n in range(2):
+        add(one, prompt(20, seed=n), 24, name=f"row {n}")
+    for _ in range(6):
+        one.step()
+    add(one, prompt(150, seed=5), 4, name="long")
+    one.step()  # what is made once: plans, tables of the new request
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        while one.progress("long") < 128:
+            one.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    outputs = drain(one)
+    assert len([token for output in outputs["long"] for token in output.token_ids]) == 4
+    usage = outputs["long"][-1].usage
+    assert usage.prefill_seconds > 0 and usage.decode_seconds > 0
+
+
 def test_a_choice_without_kernels_decodes_eagerly_and_says_why():
     params = {"heads": "query_head"}
     found, made = generate("quest", on_cuda(tiny_model()), new=4, params=params)

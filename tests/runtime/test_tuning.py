@@ -25,4 +25,6 @@ def test_tiles_are_powers_of_two_whatever_the_channels():
 
 def test_few_heads_of_a_batch_get_shorter_items_so_that_every_multiprocessor_has_one():
     tuning = Tuning(132)
-    assert tuning.whole_of(2 * 8).chunk < tuning.whole_of(8 * 8).chunk == tuning.whole.chunk
+    for size in (tuning.whole, tuning.ragged, tuning.weighing):
+        few = tuning.among(size, 2 * 8)
+        assert few.chunk < tuning.among(size, 8 * 8).chunk == size.chunk and few.launch == size.launch

@@ -82,7 +82,8 @@ class DecodeBuffers:
         parts = -(-shape.vocab // self.vocab_part)
         self.best = torch.empty((rows, parts), dtype=torch.float32, device=device)
         self.best_id = torch.empty((rows, parts), dtype=torch.int32, device=device)
-        items = self._items(tokens, min(tuning.whole_of(rows * storage.heads).chunk, tuning.weighing.chunk), pool_tokens, storage)
+        sizes = (tuning.among(size, rows * storage.heads) for size in (tuning.whole, tuning.ragged, tuning.weighing))
+        items = self._items(tokens, min(size.chunk for size in sizes), pool_tokens, storage)
         if plan.moves is not None:
             zones = tuning.zones
             items = self._items(tokens, min(zones.chunk, 2 * zones.rest), pool_tokens, storage) + self._items(tokens, zones.chunk, pool_tokens, storage)

@@ -209,7 +209,8 @@ class DecodeForward:
         storage, shape, tuning = self.storage, self.model.shape, self.tuning
         table, table_strides = self._table(layer, buffers)
         held, options = buffers.held_of(layer), {"table_ptr": table, **table_strides}
-        kernel, size = self.kernels.attend_rows, tuning.whole_of(buffers.rows * shape.kv_heads)
+        units = buffers.rows * shape.kv_heads
+        kernel, size = self.kernels.attend_rows, tuning.among(tuning.ragged if storage.ragged_heads else tuning.whole, units)
         mass = self.plan.mass if self.weighs[layer] else None
         if self.chooses[layer]:
             kernel, size, held = self.kernels.attend_pages, tuning.picked, buffers.header[CHOSEN_TOKENS]
@@ -218,10 +219,10 @@ class DecodeForward:
             kernel, size, held = self.kernels.attend_tokens, tuning.picked, buffers.header[CHOSEN_TOKENS]
             options = {"tokens_ptr": buffers.listed, "tokens_row": buffers.listed.stride(0)}
         elif mass is not None or self.lists[layer] or kind.asks:
-            kernel, size = self.kernels.attend_rows_and_tell, tuning.weighing
+            kernel, size = self.kernels.attend_rows_and_tell, tuning.among(tuning.weighing, units)
             options |= {"logits_ptr": buffers.logits, "logits_row": buffers.logits.shape[2]}
         if self.plan.turns_keys:
-            size, half = tuning.weighing, storage.rope.dim // 2
+            size, half = tuning.among(tuning.weighing, units), storage.rope.dim // 2
             options |= {"freq_ptr": storage.rope.inv_freq, "turn_ptr": buffers.turn, "scaling": storage.rope.scaling, "HALF": half}
             options["PAIRS"] = tile_of(shape.head_dim // 2)
         firsts = {"first_ptr": buffers.header[FIRST_ROWS]} if self.ranked else {}
@@ -232,7 +233,7 @@ class DecodeForward:
         kernel[(min(buffers.part.shape[0], size.programs * tuning.multiprocessors),)](
             buffers.q, *self._pools(layer), len_ptr=held, part_ptr=buffers.part, lse_ptr=buffers.part_lse, scale2=float(shape.scale) * LOG2_E, **options,
             **common, **self._heads(), PAGE=storage.page_size, CHUNK=size.chunk, TILE=size.tile, STAGES=size.stages,
-            EXACT=buffers.q.element_size() == 4, num_warps=size.warps, **self.chain,
+            EXACT=buffers.q.element_size() == 4, **size.launch, **self.chain,
         )  # fmt: skip
         self.kernels.merge_chunks[(buffers.rows, shape.q_heads)](
             buffers.part, buffers.part_lse, held, out_ptr=buffers.attended, row_lse_ptr=buffers.row_lse, **firsts, **common, H=shape.kv_heads, G=shape.group,
