@@ -81,7 +81,9 @@ def refresh(resident: Resident, equations: Mapping[str, Equation], first_row: np
     """Recomputes every summary from the page of first_row [row, kv_head] to the last page, over the rows as they are stored now."""
     size = resident.storage.page_size
     first = first_row // size
-    pages = int(((resident.rows - 1) // size - first + 1).max())
+    changed = (resident.rows - 1) // size - first + 1
+    pages = int(changed.max())
     view = PageView(resident, first, pages)
+    valid = None if (changed == pages).all() else view.page_valid
     for name, equation in equations.items():
-        write(resident.storage.summaries[name][1], resident.layer, view.units(resident.layer), equation(view), view.page_valid)
+        write(resident.storage.summaries[name][1], resident.layer, view.units(resident.layer), equation(view), valid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,9 +66,17 @@ def _write_row_data(resident: Resident) -> None:
         write(storage.positions, layer, slots, step.query_pos[:, None].expand(slots.shape), None)
     for layout, array in storage.token_states.values():
         array.flat(layer)[slots.reshape(-1)] = layout.initial
-    begun = slots[rows % storage.page_size == 0] // storage.page_size
-    for layout, array in storage.page_states.values():
-        array.flat(layer)[begun] = layout.initial
+    if storage.page_states:
+        begun = slots.flatten()[step.memo("rows that begin pages", layer, lambda: _rows_that_begin_pages(resident))] // storage.page_size
+        for layout, array in storage.page_states.values():
+            array.flat(layer)[begun] = layout.initial
+
+
+def _rows_that_begin_pages(resident: Resident) -> Tensor:
+    """Which of the new rows [row, kv_head, token], flattened, are the first of a page: their numbers."""
+    step = resident.step
+    rows = step.before[:, resident.layer][..., None] + np.arange(step.tokens)
+    return step.on_device(np.flatnonzero(rows % resident.storage.page_size == 0))
 
 
 def _keep_queries(resident: Resident, queries: Tensor) -> None:

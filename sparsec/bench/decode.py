@@ -25,6 +25,7 @@ from sparsec.pipeline import Compilation, load_manager
 
 IDLE_STEPS = 8  # consecutive steps between which the device's idle time is taken
 FIRST_KERNEL = "begin_step"  # of every step
+HEADS_APART = 2.0  # of made-up residents whose heads may differ; those of real prompts: 1.3 with random weights, 1.2 to 4.4 in SmolLM2's layers
 DISCARDED_STEPS = 160  # of the workload before the repetitions: kernels compile, pages settle
 
 
@@ -77,19 +78,20 @@ class DecodeBench:
     """A batch of one workload and the graphs that decode it.
 
     prompts: residents whose prompts are computed (None: as work.fill says); the others are made up. new: tokens that each has room for after its
-    prompt (None: a window). contexts: prompt tokens by row, of made-up residents alone (None: work.context, all of them); ragged: rows of their
-    longest KV head over those of the shortest.
+    prompt (None: a window). contexts: prompt tokens by row, of made-up residents alone (None: work.context, all of them); ragged: rows of a
+    layer's longest KV head over those of its shortest (None: HEADS_APART where heads may differ).
     """
 
     def __init__(
         self, work: Workload, model: LoadedModel, prompts: int | None = None, new: int | None = None, contexts: tuple[int, ...] | None = None,
-        ragged: float = 1.0,
+        ragged: float | None = None,
     ) -> None:  # fmt: skip
-        self.work, self.model, self.ragged = work, model, ragged
+        self.work, self.model = work, model
         self.contexts = contexts or (work.context,) * work.batch
         self.prompts = (work.batch if work.fill == "prompt" else 0) if prompts is None else prompts
         compilation = Compilation.load(work.method, params=dict(work.params), model=from_shape(model.shape))
         method = load_manager(compilation)
+        self.ragged = ragged or (HEADS_APART if method.LAYOUT.scope == "head" else 1.0)
         probe = probe_of(method, model)
         self.params = probe.resolve_params(compilation.dynamic_params, prompt_tokens=work.context)
         self.values = {**compilation.static_values, **self.params}

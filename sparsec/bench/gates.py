@@ -37,13 +37,13 @@ HOW = (*AT_LEAST, "layer", "excess", "ratio", "step", "idle", "move", "rank", "s
 class Measurement:
     """A workload and the kernels of it that count, by the beginnings of their names. contexts: prompt tokens by row, where rows differ.
 
-    ragged: rows of a layer's longest KV head over those of its shortest, in a method whose heads may differ.
+    ragged: rows of a layer's longest KV head over those of its shortest, in a method whose heads may differ (None: as the bench says).
     """
 
     work: Workload
     kernels: tuple[str, ...] = ()
     contexts: tuple[int, ...] | None = None
-    ragged: float = 1.0
+    ragged: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def _gate(table: dict[str, object]) -> Gate:
 def _measurement(table: dict[str, object]) -> Measurement:
     """of and beside: fields of a workload, `kernels`, if rows differ `lengths` (prompt tokens, how many rows) or `spread` (from, to, rows), and `ragged`."""
     given = dict(table)
-    ragged = float(given.pop("ragged", 1))
+    ragged = given.pop("ragged", None)
     kernels, lengths, spread = given.pop("kernels", []), given.pop("lengths", None), given.pop("spread", None)
     contexts = None
     if lengths is not None:

@@ -164,10 +164,13 @@ def test_ragged_heads_hold_as_many_rows_as_even_ones_and_decode():
         bench.steps(handles, 2)
         assert (bench.manager.rows(handles[0]) == rows + 2).all()
         assert torch.isfinite(bench.graphs.buffers_of(2).attended).all()
+    with DecodeBench(work, model).resident() as handles:
+        assert len(handles) == 2
+    assert DecodeBench(work, model).ragged == 2 and DecodeBench(Workload("snapkv", {"budget": "40"}, context=100, batch=1), model).ragged == 1
     with pytest.raises(AssertionError, match="equal counts"), DecodeBench(Workload("dense", context=20, batch=1, warm_up=1, steps=2), model, ragged=2.0).resident():
         pass
 
 
 def test_only_the_gate_of_ragged_heads_has_them():
-    ragged = [gate.of for gate in GATES.values() if gate.of is not None and gate.of.ragged != 1]
+    ragged = [gate.of for gate in GATES.values() if gate.of is not None and gate.of.ragged is not None]
     assert [(of.ragged, of.work.method, of.work.batch) for of in ragged] == [(10.0, "ada_snapkv", 8)]
