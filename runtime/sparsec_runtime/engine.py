@@ -99,13 +99,11 @@ class Engine:
         plan = self.scheduler.plan()
         if plan.empty:
             return self._take_told()
+        if self._pending is not None and any(chunk.last for chunk in plan.chunks):
+            self._tell_pending()  # now: the id that ends a chunk is read at once, and these would wait for it
+            return self._take_told()
         self._counters.steps += 1
-        outputs = []
-        for chunk in plan.chunks:
-            if chunk.due:
-                if chunk.work.last:  # its own id is read at once: others would wait for it
-                    self._tell_pending()
-                outputs += self._run(chunk.work)
+        outputs = [output for chunk in plan.chunks if chunk.due for output in self._run(chunk.work)]
         outputs += self._decode(plan.decodes)
         return self._take_told() + outputs
 
