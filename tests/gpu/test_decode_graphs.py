@@ -114,6 +114,7 @@ def test_what_was_captured_at_the_start_serves_every_batch(method):
     made.request_params = dict(compilation.dynamic_params)
     captured = made.graphs.captures
     assert captured >= 4, "rows 1, 2, 4 and 8"
+    assert len({bucket.buffers.table.data_ptr() for bucket in made.graphs._buckets.values()}) == 1, "all batch sizes read the same page tables"
     for n, length in enumerate(LENGTHS):
         add(made, prompt(length, seed=n), 4 + n, name=f"row {n}")
     drain(made)

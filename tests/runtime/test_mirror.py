@@ -78,6 +78,14 @@ def test_a_request_in_another_batch_row_is_sent_anew() -> None:
     assert_alike(mirror, sequences[::-1])
 
 
+def test_a_request_that_keeps_its_row_is_not_sent_again_when_the_batch_grows_or_shrinks() -> None:
+    pools, sequences, mirror = {name: MemoryPool(name, 100) for name in NAMES}, [request(1), request(1)], mirror_of(2, 1)
+    for sequence in sequences:
+        for name in NAMES:
+            sequence.tables[name].grow(np.array([5]), pools[name])
+    assert [mirror.update(handles, sequences[: len(handles)]) for handles in ((1,), (1, 2), (1,), (1, 2))] == [10, 10, 0, 0]
+
+
 def test_more_pages_than_were_captured_are_refused() -> None:
     sequence, pool, mirror = request(1), MemoryPool("rows", 100), mirror_of(1, 1)
     sequence.tables["rows"].grow(np.array([WIDTH + 1]), pool)

@@ -7,6 +7,7 @@ choice of pages or tokens needs (FIRST_CHOSEN and NEWEST_CHOSEN: of either, take
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -43,12 +44,22 @@ def turns(rope: Rope, ranks: int) -> Tensor:
     return torch.stack((angles.cos(), angles.sin()), dim=1)
 
 
+def page_tables(rows: int, tokens: int, storage: Storage) -> dict[str, Tensor]:
+    """Page tables on the device, by stream: [batch row, table_row, index] int32 of requests that hold up to `tokens` rows in a layer."""
+    pages = {store.stream.name: store.stream.geometry.page_size for store in storage.stores.values()}
+    lines = table_rows(storage.layout.scope, storage.layers, storage.heads)
+    return {name: torch.zeros((rows, lines, -(-tokens // page)), dtype=torch.int32, device=storage.device) for name, page in pages.items()}
+
+
 class DecodeBuffers:
-    """rows: of the bucket; tokens: rows that one request can hold in a layer; choice: tokens that a choice of pages or tokens can read."""
+    """rows: of the bucket; tokens: rows that one request can hold in a layer; choice: tokens that a choice of pages or tokens can read.
+
+    tables: page tables of at least as many rows, of which the first are the bucket's.
+    """
 
     def __init__(
-        self, rows: int, tokens: int, choice: int, storage: Storage, shape: ModelShape, plan: DecodePlan, tuning: Tuning, pool_tokens: int,
-        scratch: Scratch,
+        self, rows: int, tokens: int, choice: int, tables: Mapping[str, Tensor], storage: Storage, shape: ModelShape, plan: DecodePlan,
+        tuning: Tuning, pool_tokens: int, scratch: Scratch,
     ) -> None:  # fmt: skip
         device, dtype = storage.device, storage.dtype
         self.rows, self.choice = rows, choice
@@ -59,11 +70,7 @@ class DecodeBuffers:
         self.counts = torch.zeros(HEADER * rows + lines * self._entries, dtype=torch.int32, device=device)
         self.header = self.counts[: HEADER * rows].view(HEADER, rows)
         self.held = self.counts[HEADER * rows :].view(lines, self._entries)
-        streams = {store.stream.name: store.stream.geometry.page_size for store in storage.stores.values()}
-        lines_of_table = table_rows(scope, storage.layers, storage.heads)
-        self.tables = {
-            name: torch.zeros((rows, lines_of_table, -(-tokens // page)), dtype=torch.int32, device=device) for name, page in streams.items()
-        }
+        self.tables = {name: table[:rows] for name, table in tables.items()}
         self.table = self.tables[storage.stream_of(storage.newest_zone, "K").name]
         self.ids = torch.zeros(rows, dtype=torch.int64, device=device)
         self.x = torch.empty((rows, shape.hidden), dtype=dtype, device=device)

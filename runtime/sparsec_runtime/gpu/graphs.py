@@ -22,7 +22,7 @@ from ..planning import ZoneRows, zones_after
 from ..sequence import Sequence
 from ..step import StepBatch
 from .addresses import CapturedAddresses
-from .buffers import DecodeBuffers, Scratch
+from .buffers import DecodeBuffers, Scratch, page_tables
 from .counts import StepCounts, at_of
 from .eligible import layer_reasons, reasons_against_graph
 from .evict import evict, evicts_on_device, turn_prompt
@@ -34,7 +34,7 @@ from .sampling import SampleBuffers
 from .transfer import send
 from .tuning import tuning_of
 
-BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 
 
 class CannotCapture(Exception):
@@ -80,6 +80,7 @@ class DecodeGraphs:
         self._finishes = FINISH_STEP in bound_hooks(type(manager)) - set(plan.idle)
         self._buckets: dict[int, _Bucket] = {}
         self._scratch = Scratch(storage.device)
+        self._mirror: TableMirror | None = None  # of the largest bucket so far
         self._memory = torch.cuda.graph_pool_handle() if capture and storage.device.type == "cuda" else None
         self._batch: StepBatch | None = None
         self._sequences: list[Sequence] = []
@@ -276,10 +277,13 @@ class DecodeGraphs:
 
     def _make_bucket(self, rows: int, choice: int) -> _Bucket:
         forward = self.forward
+        storage = self.manager.storage
+        if self._mirror is None or self._mirror.rows < rows:  # graphs of smaller buckets go on with the tables that they captured
+            self._mirror = TableMirror(page_tables(rows, self.tokens, storage))
         buffers = DecodeBuffers(
-            rows, self.tokens, choice, self.manager.storage, self.model.shape, self.manager.DECODE, forward.tuning, self.pool_tokens, self._scratch
+            rows, self.tokens, choice, self._mirror.tables, storage, self.model.shape, self.manager.DECODE, forward.tuning, self.pool_tokens, self._scratch
         )
-        return _Bucket(buffers, TableMirror(buffers.tables))
+        return _Bucket(buffers, self._mirror)
 
     def _launch(self, bucket: _Bucket, kind: StepKind) -> Tensor:
         """Logits of one step, by the bucket's graph of this kind, which is captured when it is first needed."""

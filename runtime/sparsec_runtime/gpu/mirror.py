@@ -23,10 +23,14 @@ class _Known:
 
 
 class TableMirror:
-    """tables: of the device, by stream: [batch row, table_row, index] int32, whose entries beyond a request's pages mean nothing."""
+    """tables: of the device, by stream: [batch row, table_row, index] int32, whose entries beyond a request's pages mean nothing.
+
+    A batch of fewer rows uses the first ones: a request that keeps its row is not sent again when the batch grows or shrinks.
+    """
 
     def __init__(self, tables: Mapping[str, Tensor]) -> None:
         self.tables = tables
+        self.rows = min(table.shape[0] for table in tables.values())
         self._known: dict[str, list[_Known | None]] = {name: [None] * table.shape[0] for name, table in tables.items()}
 
     def update(self, handles: tuple[int, ...], sequences: list[Sequence]) -> int:

@@ -38,6 +38,28 @@ def keys_of(score, entry, entries, first, newest):
 
 
 @triton.jit
+def line_keys(line_ptr, entry, entries, first, newest, ARE_KEYS: tl.constexpr = False):
+    """Keys of entries of one line of scores or, with ARE_KEYS, of int32 words that hold keys; 0 behind its last."""
+    if ARE_KEYS:
+        return tl.load(line_ptr + entry, entry < entries, 0).to(tl.uint32, bitcast=True)
+    else:
+        return keys_of(tl.load(line_ptr + entry, entry < entries, 0.0), entry, entries, first, newest)
+
+
+@triton.jit
+def candidates_of(len_ptr, count_ptr, first_ptr, newest_ptr, line, H: tl.constexpr, UNIT: tl.constexpr, ENDS: tl.constexpr):
+    """Of the row of line = row * H + h: count[row], its ceil(len / UNIT) entries, and how many of the first and of the newest are always taken.
+
+    ENDS: first[row] and newest[row]; else the last one alone, and first and newest are not read. Nothing here waits for scores.
+    """
+    row = line // H
+    count = tl.load(count_ptr + row)
+    entries = (tl.load(len_ptr + row) + UNIT - 1) // UNIT
+    first, newest = tl.load(first_ptr + row) if ENDS else 0, tl.load(newest_ptr + row) if ENDS else 1
+    return count, entries, first, newest
+
+
+@triton.jit
 def ends_of(key):
     """The least key of a candidate, and the one above that of every number."""
     return tl.min(tl.where(key > 0, key, ALWAYS)), tl.max(tl.where(key < ALWAYS, key, 0)) + 1
@@ -107,6 +129,30 @@ def best_and_place(key, count):
 
 
 @triton.jit
+def least_bit_by_bit(line_ptr, entries, count, first, newest, BLOCK: tl.constexpr, ARE_KEYS: tl.constexpr = False):
+    """The least key of the `count` best of a line of any length (line_keys), or 1 where fewer are candidates, and how many keys are above it.
+
+    Every bit reads the line again.
+    """
+    n = entries_of(BLOCK)
+    least, reached, bit = tl.full([], 0, tl.uint32), -1, tl.full([], 1 << 31, tl.uint32)
+    while (bit != 0) & (reached != count):
+        tried = least | bit
+        reaching = n * 0
+        for start in range(0, entries, BLOCK):
+            reaching += (line_keys(line_ptr, start + n, entries, first, newest, ARE_KEYS) >= tried).to(tl.int32)
+        found = tl.sum(reaching)
+        least = tl.where(found >= count, tried, least)
+        reached = tl.where(found >= count, found, reached)
+        bit = bit >> 1
+    least = tl.maximum(least, tl.full([], 1, tl.uint32))
+    above = n * 0
+    for start in range(0, entries, BLOCK):
+        above += (line_keys(line_ptr, start + n, entries, first, newest, ARE_KEYS) > least).to(tl.int32)
+    return least, tl.sum(above)
+
+
+@triton.jit
 def hand_on(key, entry, count, key_ptr, entry_ptr, slots, PADDED: tl.constexpr):
     """The `count` best of a part as pairs in `slots` slots, PADDED at most, in order; slots that stay empty hold key 0."""
     taken, at = best_and_place(key, count)
@@ -121,19 +167,14 @@ def rank_line(
     score_ptr, len_ptr, count_ptr, first_ptr, newest_ptr, listed_ptr, score_line, listed_line, width,
     H: tl.constexpr, UNIT: tl.constexpr, ENDS: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
-    """listed [line, n]: the count[row] best of the entries of line = row * H + h, one program a line. width: of a line's memory, which does not wait for len.
-
-    A row has ceil(len / UNIT) entries. ENDS: its first[row] and newest[row] ones are always taken; else the last one alone is.
-    """
+    """listed [line, n]: the count[row] best of the entries of line = row * H + h (candidates_of), one program a line. width: of a line's memory, which does
+    not wait for len."""
     after_previous(CHAINED)
     let_next(CHAINED)
     line = tl.program_id(0).to(tl.int64)
-    row = line // H
-    count = tl.load(count_ptr + row)  # before anything waits for scores
     entry = entries_of(BLOCK)
-    entries = (tl.load(len_ptr + row) + UNIT - 1) // UNIT
+    count, entries, first, newest = candidates_of(len_ptr, count_ptr, first_ptr, newest_ptr, line, H, UNIT, ENDS)
     score = tl.load(score_ptr + line * score_line + entry, entry < width, 0.0)
-    first, newest = tl.load(first_ptr + row) if ENDS else 0, tl.load(newest_ptr + row) if ENDS else 1
     taken, at = best_and_place(keys_of(score, entry, entries, first, newest), count)
     tl.store(listed_ptr + line * listed_line + at, entry, taken)
 
@@ -150,13 +191,11 @@ def rank_groups(
     after_previous(CHAINED)
     let_next(CHAINED)
     line = tl.program_id(0).to(tl.int64)
-    row = line // H
-    count = tl.load(count_ptr + row)
-    entries = (tl.load(len_ptr + row) + UNIT - 1) // UNIT
+    count, entries, first, newest = candidates_of(len_ptr, count_ptr, None, None, line, H, UNIT, False)
     groups = (entries + GROUP - 1) // GROUP
     group = entries_of(GROUPS)
     best = tl.load(best_ptr + line * best_line + group, group < width, 0.0)
-    key = keys_of(best, group, groups, 0, 1)
+    key = keys_of(best, group, groups, first, newest)
     lowest, beyond = ends_of(key)
     lowest, reached, over = search(key, lowest, beyond, count, MOST)
     least, left = cut(key, lowest, reached, over, MOST)
@@ -167,7 +206,7 @@ def rank_groups(
     n = entries_of(MOST * GROUP)
     entry = tl.load(group_ptr + line * MOST + n // GROUP, n // GROUP < kept, 0) * GROUP + n % GROUP
     here = (n // GROUP < kept) & (entry < entries)
-    key = keys_of(tl.load(score_ptr + line * score_line + entry, here, 0.0), entry, entries, 0, 1)
+    key = keys_of(tl.load(score_ptr + line * score_line + entry, here, 0.0), entry, entries, first, newest)
     key = tl.where(here, key, 0)
     # As many entries as groups reach `lowest`, where that many groups are.
     least = tl.where(groups >= count, lowest, 1).to(tl.uint32)
@@ -187,13 +226,9 @@ def rank_parts(
     after_previous(CHAINED)
     let_next(CHAINED)
     line, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    row = line // H
-    count = tl.load(count_ptr + row)
     entry = part * BLOCK + entries_of(BLOCK)
-    entries = (tl.load(len_ptr + row) + UNIT - 1) // UNIT
-    score = tl.load(score_ptr + line * score_line + entry, entry < entries, 0.0)
-    first, newest = tl.load(first_ptr + row) if ENDS else 0, tl.load(newest_ptr + row) if ENDS else 1
-    key = keys_of(score, entry, entries, first, newest)
+    count, entries, first, newest = candidates_of(len_ptr, count_ptr, first_ptr, newest_ptr, line, H, UNIT, ENDS)
+    key = line_keys(score_ptr + line * score_line, entry, entries, first, newest)
     at = (line * tl.num_programs(1) + part) * slots
     hand_on(key, entry, count, key_ptr + at, entry_ptr + at, slots, PADDED)
 
@@ -202,10 +237,8 @@ def rank_parts(
 def rank_survivors(
     key_ptr, entry_ptr, count_ptr, listed_ptr, slots, rows, listed_line, H: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr, CHAINED: tl.constexpr = False
 ):
-    """listed [line, n]: the count[row] best of the `slots` pairs of each line, where row = line // H % rows; WHOLE: they fit one block.
-
-    Where they do not, every bit of the search reads them again, so that no length is too long.
-    """
+    """listed [line, n]: the count[row] best of the `slots` pairs of each line, where row = line // H % rows. WHOLE: they fit one block; else no length is
+    too long."""
     after_previous(CHAINED)
     let_next(CHAINED)
     line = tl.program_id(0).to(tl.int64)
@@ -213,29 +246,14 @@ def rank_survivors(
     key_ptr, entry_ptr, listed_ptr = key_ptr + line * slots, entry_ptr + line * slots, listed_ptr + line * listed_line
     n = entries_of(BLOCK)
     if WHOLE:
-        key = tl.load(key_ptr + n, n < slots, 0).to(tl.uint32, bitcast=True)
+        key = line_keys(key_ptr, n, slots, 0, 0, True)
         taken, at = best_and_place(key, count)
         tl.store(listed_ptr + at, tl.load(entry_ptr + n, taken, 0), taken)
     else:
-        least, reached, bit = tl.full([], 0, tl.uint32), -1, tl.full([], 1 << 31, tl.uint32)
-        while (bit != 0) & (reached != count):
-            tried = least | bit
-            reaching = n * 0
-            for start in range(0, slots, BLOCK):
-                key = tl.load(key_ptr + start + n, start + n < slots, 0).to(tl.uint32, bitcast=True)
-                reaching += (key >= tried).to(tl.int32)
-            found = tl.sum(reaching)
-            least = tl.where(found >= count, tried, least)
-            reached = tl.where(found >= count, found, reached)
-            bit = bit >> 1
-        least = tl.maximum(least, tl.full([], 1, tl.uint32))
-        above = n * 0
+        least, above = least_bit_by_bit(key_ptr, slots, count, 0, 0, BLOCK, True)
+        left, done = count - above, 0
         for start in range(0, slots, BLOCK):
-            key = tl.load(key_ptr + start + n, start + n < slots, 0).to(tl.uint32, bitcast=True)
-            above += (key > least).to(tl.int32)
-        left, done = count - tl.sum(above), 0
-        for start in range(0, slots, BLOCK):
-            key = tl.load(key_ptr + start + n, start + n < slots, 0).to(tl.uint32, bitcast=True)
+            key = line_keys(key_ptr, start + n, slots, 0, 0, True)
             taken, at = taken_and_place(key, least, left)
             tl.store(listed_ptr + done + at, tl.load(entry_ptr + start + n, taken, 0), taken)
             done += tl.sum(taken.to(tl.int32))

@@ -9,13 +9,7 @@ import triton
 import triton.language as tl
 
 from .chain import after_previous, let_next
-from .rank import ALWAYS, cut, ends_of, entries_of, keys_of, search, sums_to_each, taken_and_place
-
-
-@triton.jit
-def line_keys(score_ptr, entry, entries, first, newest):
-    """Keys of entries of one line, 0 behind its last."""
-    return keys_of(tl.load(score_ptr + entry, entry < entries, 0.0), entry, entries, first, newest)
+from .rank import ALWAYS, candidates_of, cut, ends_of, entries_of, least_bit_by_bit, line_keys, search, sums_to_each, taken_and_place
 
 
 @triton.jit
@@ -51,10 +45,7 @@ def count_parts(
     after_previous(CHAINED)
     let_next(CHAINED)
     line, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    row = line // H
-    count = tl.load(count_ptr + row)
-    entries = (tl.load(len_ptr + row) + UNIT - 1) // UNIT
-    first, newest = tl.load(first_ptr + row) if ENDS else 0, tl.load(newest_ptr + row) if ENDS else 1
+    count, entries, first, newest = candidates_of(len_ptr, count_ptr, first_ptr, newest_ptr, line, H, UNIT, ENDS)
     score_ptr += line * score_line
     if part * BLOCK < entries:
         key = line_keys(score_ptr, part * BLOCK + entries_of(BLOCK), entries, first, newest)
@@ -72,27 +63,6 @@ def count_parts(
         tl.store(told_ptr + at * 6 + 3, (lower >> 16) & 0xFFFF)
         tl.store(told_ptr + at * 6 + 4, low.to(tl.int32, bitcast=True))
         tl.store(told_ptr + at * 6 + 5, high.to(tl.int32, bitcast=True))
-
-
-@triton.jit
-def least_bit_by_bit(score_ptr, entries, count, first, newest, BLOCK: tl.constexpr):
-    """The least key of the `count` best of a line of any length, or 1 where fewer are candidates, and how many keys are above it."""
-    n = entries_of(BLOCK)
-    least, reached, bit = tl.full([], 0, tl.uint32), -1, tl.full([], 1 << 31, tl.uint32)
-    while (bit != 0) & (reached != count):
-        tried = least | bit
-        reaching = n * 0
-        for start in range(0, entries, BLOCK):
-            reaching += (line_keys(score_ptr, start + n, entries, first, newest) >= tried).to(tl.int32)
-        found = tl.sum(reaching)
-        least = tl.where(found >= count, tried, least)
-        reached = tl.where(found >= count, found, reached)
-        bit = bit >> 1
-    least = tl.maximum(least, tl.full([], 1, tl.uint32))
-    above = n * 0
-    for start in range(0, entries, BLOCK):
-        above += (line_keys(score_ptr, start + n, entries, first, newest) > least).to(tl.int32)
-    return least, tl.sum(above)
 
 
 @triton.jit
@@ -119,10 +89,7 @@ def list_parts(
     after_previous(CHAINED)
     let_next(CHAINED)
     line, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    row = line // H
-    count = tl.load(count_ptr + row)
-    entries = (tl.load(len_ptr + row) + UNIT - 1) // UNIT
-    first, newest = tl.load(first_ptr + row) if ENDS else 0, tl.load(newest_ptr + row) if ENDS else 1
+    count, entries, first, newest = candidates_of(len_ptr, count_ptr, first_ptr, newest_ptr, line, H, UNIT, ENDS)
     score_ptr += line * score_line
     told_ptr += line * tl.num_programs(1) * 6
     begin = part * BLOCK
