@@ -38,12 +38,9 @@ def keys_of(score, entry, entries, first, newest):
 
 
 @triton.jit
-def line_keys(line_ptr, entry, entries, first, newest, ARE_KEYS: tl.constexpr = False):
-    """Keys of entries of one line of scores or, with ARE_KEYS, of int32 words that hold keys; 0 behind its last."""
-    if ARE_KEYS:
-        return tl.load(line_ptr + entry, entry < entries, 0).to(tl.uint32, bitcast=True)
-    else:
-        return keys_of(tl.load(line_ptr + entry, entry < entries, 0.0), entry, entries, first, newest)
+def line_keys(score_ptr, entry, entries, first, newest):
+    """Keys of entries of one line, 0 behind its last."""
+    return keys_of(tl.load(score_ptr + entry, entry < entries, 0.0), entry, entries, first, newest)
 
 
 @triton.jit
@@ -126,30 +123,6 @@ def best_and_place(key, count):
     least, reached, over = search(key, least, beyond, count, count)
     least, left = cut(key, least, reached, over, count)
     return taken_and_place(key, least, left)
-
-
-@triton.jit
-def least_bit_by_bit(line_ptr, entries, count, first, newest, BLOCK: tl.constexpr, ARE_KEYS: tl.constexpr = False):
-    """The least key of the `count` best of a line of any length (line_keys), or 1 where fewer are candidates, and how many keys are above it.
-
-    Every bit reads the line again.
-    """
-    n = entries_of(BLOCK)
-    least, reached, bit = tl.full([], 0, tl.uint32), -1, tl.full([], 1 << 31, tl.uint32)
-    while (bit != 0) & (reached != count):
-        tried = least | bit
-        reaching = n * 0
-        for start in range(0, entries, BLOCK):
-            reaching += (line_keys(line_ptr, start + n, entries, first, newest, ARE_KEYS) >= tried).to(tl.int32)
-        found = tl.sum(reaching)
-        least = tl.where(found >= count, tried, least)
-        reached = tl.where(found >= count, found, reached)
-        bit = bit >> 1
-    least = tl.maximum(least, tl.full([], 1, tl.uint32))
-    above = n * 0
-    for start in range(0, entries, BLOCK):
-        above += (line_keys(line_ptr, start + n, entries, first, newest, ARE_KEYS) > least).to(tl.int32)
-    return least, tl.sum(above)
 
 
 @triton.jit
@@ -237,8 +210,10 @@ def rank_parts(
 def rank_survivors(
     key_ptr, entry_ptr, count_ptr, listed_ptr, slots, rows, listed_line, H: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr, CHAINED: tl.constexpr = False
 ):
-    """listed [line, n]: the count[row] best of the `slots` pairs of each line, where row = line // H % rows. WHOLE: they fit one block; else no length is
-    too long."""
+    """listed [line, n]: the count[row] best of the `slots` pairs of each line, where row = line // H % rows; WHOLE: they fit one block.
+
+    Where they do not, every bit of the search reads them again, so that no length is too long.
+    """
     after_previous(CHAINED)
     let_next(CHAINED)
     line = tl.program_id(0).to(tl.int64)
@@ -246,14 +221,29 @@ def rank_survivors(
     key_ptr, entry_ptr, listed_ptr = key_ptr + line * slots, entry_ptr + line * slots, listed_ptr + line * listed_line
     n = entries_of(BLOCK)
     if WHOLE:
-        key = line_keys(key_ptr, n, slots, 0, 0, True)
+        key = tl.load(key_ptr + n, n < slots, 0).to(tl.uint32, bitcast=True)
         taken, at = best_and_place(key, count)
         tl.store(listed_ptr + at, tl.load(entry_ptr + n, taken, 0), taken)
     else:
-        least, above = least_bit_by_bit(key_ptr, slots, count, 0, 0, BLOCK, True)
-        left, done = count - above, 0
+        least, reached, bit = tl.full([], 0, tl.uint32), -1, tl.full([], 1 << 31, tl.uint32)
+        while (bit != 0) & (reached != count):
+            tried = least | bit
+            reaching = n * 0
+            for start in range(0, slots, BLOCK):
+                key = tl.load(key_ptr + start + n, start + n < slots, 0).to(tl.uint32, bitcast=True)
+                reaching += (key >= tried).to(tl.int32)
+            found = tl.sum(reaching)
+            least = tl.where(found >= count, tried, least)
+            reached = tl.where(found >= count, found, reached)
+            bit = bit >> 1
+        least = tl.maximum(least, tl.full([], 1, tl.uint32))
+        above = n * 0
         for start in range(0, slots, BLOCK):
-            key = line_keys(key_ptr, start + n, slots, 0, 0, True)
+            key = tl.load(key_ptr + start + n, start + n < slots, 0).to(tl.uint32, bitcast=True)
+            above += (key > least).to(tl.int32)
+        left, done = count - tl.sum(above), 0
+        for start in range(0, slots, BLOCK):
+            key = tl.load(key_ptr + start + n, start + n < slots, 0).to(tl.uint32, bitcast=True)
             taken, at = taken_and_place(key, least, left)
             tl.store(listed_ptr + done + at, tl.load(entry_ptr + start + n, taken, 0), taken)
             done += tl.sum(taken.to(tl.int32))

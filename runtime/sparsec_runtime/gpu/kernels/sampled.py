@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from .chain import after_previous, let_next
-from .rank import ALWAYS, candidates_of, cut, ends_of, entries_of, least_bit_by_bit, line_keys, search, sums_to_each, taken_and_place
+from .rank import ALWAYS, candidates_of, cut, ends_of, entries_of, line_keys, search, sums_to_each, taken_and_place
 
 
 @triton.jit
@@ -63,6 +63,27 @@ def count_parts(
         tl.store(told_ptr + at * 6 + 3, (lower >> 16) & 0xFFFF)
         tl.store(told_ptr + at * 6 + 4, low.to(tl.int32, bitcast=True))
         tl.store(told_ptr + at * 6 + 5, high.to(tl.int32, bitcast=True))
+
+
+@triton.jit
+def least_bit_by_bit(score_ptr, entries, count, first, newest, BLOCK: tl.constexpr):
+    """The least key of the `count` best of a line of any length, or 1 where fewer are candidates, and how many keys are above it."""
+    n = entries_of(BLOCK)
+    least, reached, bit = tl.full([], 0, tl.uint32), -1, tl.full([], 1 << 31, tl.uint32)
+    while (bit != 0) & (reached != count):
+        tried = least | bit
+        reaching = n * 0
+        for start in range(0, entries, BLOCK):
+            reaching += (line_keys(score_ptr, start + n, entries, first, newest) >= tried).to(tl.int32)
+        found = tl.sum(reaching)
+        least = tl.where(found >= count, tried, least)
+        reached = tl.where(found >= count, found, reached)
+        bit = bit >> 1
+    least = tl.maximum(least, tl.full([], 1, tl.uint32))
+    above = n * 0
+    for start in range(0, entries, BLOCK):
+        above += (line_keys(score_ptr, start + n, entries, first, newest) > least).to(tl.int32)
+    return least, tl.sum(above)
 
 
 @triton.jit
