@@ -94,17 +94,16 @@ class Engine:
 
     def step(self) -> list[RequestOutput]:
         """One engine step: prefill chunks, then the whole decode batch. Empty when there is nothing to do, or nothing to tell yet: where decode
-        runs as graphs, a step's ids are returned by the next one, which reads them once its own work is under way."""
+        runs as graphs, a step's ids are returned by the next one, unless the step has chunks: then they would wait for those of the next one."""
         self._admit()
         plan = self.scheduler.plan()
         if plan.empty:
             return self._take_told()
-        if self._pending is not None and any(chunk.last for chunk in plan.chunks):
-            self._tell_pending()  # now: the id that ends a chunk is read at once, and these would wait for it
-            return self._take_told()
         self._counters.steps += 1
         outputs = [output for chunk in plan.chunks if chunk.due for output in self._run(chunk.work)]
         outputs += self._decode(plan.decodes)
+        if plan.chunks:
+            self._tell_pending()
         return self._take_told() + outputs
 
     def generate(

@@ -11,7 +11,7 @@ class EngineOptions:
 
     chunk: prompt tokens per prefill forward, at most; chunk_tflop: operations of one, and of all chunks of a step in which requests decode, in 10^12:
     it bounds how long a decoding request waits for its next token. Far into a prompt chunks are halved until they keep it, down to 512 tokens, unless
-    the method's results depend on the chunk size (`explain`: chunk invariance no) or max_running is 1. 170 is 0.3 s of an H200;
+    the method's results depend on the chunk size (`explain`: chunk invariance no) or max_running is 1. 180 is 0.3 s of an H200;
     token_budget: tokens per step over decode rows and chunks;
     memory_tokens: the pools together hold as many bytes of K and V as dense attention needs for this many tokens;
     reserve_tokens: new tokens that admission reserves per request (None: all of max_tokens, so that nobody is ever
@@ -21,7 +21,7 @@ class EngineOptions:
     """
 
     chunk: int = 512
-    chunk_tflop: float = 170.0
+    chunk_tflop: float = 180.0
     token_budget: int = 2048
     max_running: int = 64
     memory_tokens: int = 65536

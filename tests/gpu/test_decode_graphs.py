@@ -51,7 +51,7 @@ def test_positions_counted_anew_give_the_ids_of_the_eager_path_and_of_the_cpu(na
 
 
 @pytest.mark.parametrize("method", ["dense", "snapkv", "quest", "omnikv"])
-def test_a_step_with_a_chunk_and_rows_that_decode_waits_for_nothing(method):
+def test_a_step_with_a_chunk_and_rows_that_decode_waits_for_its_ids_alone(method):
     model = on_cuda(tiny_model())
     compilation = Compilation.load(method, params=SMALL[method], model=from_shape(model.shape))
     options = EngineOptions(chunk=32, token_budget=32, memory_tokens=4096, capture_at_start=False)

@@ -197,21 +197,6 @@ def test_prompts_in_chunks_and_rows_of_one_token_come_between():
     both([(7, 8, {"stop_ids": (stop,)}), (40, 1, {}), (5, 1, SAMPLED), (33, 3, {})], chunk=16, token_budget=16)
 
 
-def test_a_step_with_a_chunk_leaves_its_ids_on_their_way_until_the_prompt_ends():
-    one = made(kernels=True, chunk=16, token_budget=16)
-    add(one, prompt(7, seed=0), 20, name="decodes")
-    while one._pending is None:
-        one.step()
-    add(one, prompt(64, seed=1), 2, name="long")
-    told = []
-    while one.progress("long") < 48:
-        told.append([output.request_id for output in one.step()])
-        assert one._pending is not None
-    assert told == [["decodes"]] * 3, "the ids of the step before"
-    assert [output.request_id for output in one.step()] == ["decodes"] and one._pending is None, "nothing waits for the chunk whose id is read"
-    assert [output.request_id for output in one.step()] == ["long"]
-
-
 def test_nobody_is_preempted_for_a_page_that_a_last_id_on_its_way_frees():
     stop, at = late_stop(14, seed=1)
     assert at == 2, "the step after the one that chose it needs a second page for both rows"
