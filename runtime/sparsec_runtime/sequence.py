@@ -39,6 +39,7 @@ class Sequence:
     prompt_rows: np.ndarray | None = None
     peak_bytes: int = 0
     scattered: Scattered | None = None
+    turned: bool = False  # K, stored before RoPE, was turned at its positions by kernels; torch does not read it then
 
     def ring_at(self, layer: int, positions: Tensor) -> Tensor:
         """Queries [query, q_head, channel]; a position below 0, or older than the ring reaches back, gives any query."""

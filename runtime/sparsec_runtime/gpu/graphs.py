@@ -90,20 +90,24 @@ class DecodeGraphs:
         self._dropped: set[int] = set()  # rows of the step that are no longer in it
         self._draws: Draws = "greedy"
         self._steps = 0
-        self._turned: set[int] = set()  # handles whose keys lie turned; a handle is never given twice
         self.bulk_steps = 0  # steps after which rows were evicted
         self.captures = 0  # graphs captured so far
 
     @torch.no_grad()
     def warm_up(self, rows: int) -> None:
-        """Captures the greedy steps of every bucket for up to `rows` requests of default params, so that none of them waits for a compiler."""
+        """Captures the steps of every bucket for up to `rows` requests of default params, greedy or sampled, so that none of them waits for a compiler.
+
+        Steps of requests with penalties, which need counts of the whole vocabulary for each row, are captured when they are first needed.
+        """
         if self._memory is None:
             return
         params = self.manager.resolve_params({}, prompt_tokens=self.tokens)
         keep = self.manager.DECODE.keep
-        kinds = [StepKind(), *([StepKind(asks=True)] if keep is not None and keep.asked is not None else [])]
+        asks = (False, True) if keep is not None and keep.asked is not None else (False,)
+        kinds = [StepKind(asking, draws) for draws in ("greedy", "sampled") for asking in asks]
         for size in reversed([size for n, size in enumerate(BUCKETS) if n == 0 or BUCKETS[n - 1] < rows]):
             bucket = self._buckets[size] = self._make_bucket(size, self._counts.chosen([At(params, self.tokens, self.tokens)]))
+            self._sampling_of(bucket.buffers)
             for kind in kinds:
                 bucket.captured[kind] = self._capture(bucket.buffers, kind)
 
@@ -237,11 +241,10 @@ class DecodeGraphs:
         """Where a query of their own asks the first rows, K of a prompt, stored before RoPE, is turned in place (kernels/turn.py)."""
         if not self.forward.ranked:
             return
-        assert self._batch is not None
-        for row, (handle, sequence) in enumerate(zip(self._batch.handles, self._sequences)):
-            if handle not in self._turned:
+        for row, sequence in enumerate(self._sequences):
+            if not sequence.turned:
                 turn_prompt(self.manager.storage, bucket.buffers.table[row], int(sequence.rows[0, 0]))
-                self._turned.add(handle)
+                sequence.turned = True
 
     def _send_counts(self, buffers: DecodeBuffers, ids: Many[int] | None) -> None:
         send(buffers.counts, self._counts.of(self._sequences, buffers.rows, tuple(buffers.held.shape)))
@@ -254,9 +257,12 @@ class DecodeGraphs:
         self._draws = draws_of(rows)
         if self._draws == "greedy":
             return
+        self._sampling_of(buffers).set(rows)
+
+    def _sampling_of(self, buffers: DecodeBuffers) -> SampleBuffers:
         if buffers.sampling is None:
             buffers.sampling = SampleBuffers(buffers.rows, self.model.shape.vocab, self.manager.storage.device)
-        buffers.sampling.set(rows)
+        return buffers.sampling
 
     # ---- buckets ---------------------------------------------------------------------------------
 
