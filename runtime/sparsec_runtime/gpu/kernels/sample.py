@@ -84,6 +84,13 @@ def weight_of(below, least):
 
 
 @triton.jit
+def weight_in_row(x, asked_ptr, scales_ptr, top_ptr, row, rows):
+    """Weights of logits of a row, by its largest logit, its scale and the least weight that it keeps."""
+    below = halvings(x, tl.load(top_ptr + row), tl.load(scales_ptr + _SCALE * rows + row))
+    return weight_of(below, tl.load(asked_ptr + _LEAST * rows + row))
+
+
+@triton.jit
 def share_of(total, share):
     """The least whole weight that is at least `share` of `total`."""
     product = share * total.to(tl.float64)
@@ -172,8 +179,7 @@ def weights_down_to(
     """Weights of a part of the vocabulary, 0 where (low, cut) do not keep an id."""
     ids = part * PART + tl.arange(0, PART)
     x = penalised(logits_ptr, row, ids, ids < vocab, rows, vocab, scales_ptr, prompt_ptr, count_ptr, PENALTIES)
-    below = halvings(x, tl.load(top_ptr + row), tl.load(scales_ptr + _SCALE * rows + row))
-    weight = weight_of(below, tl.load(asked_ptr + _LEAST * rows + row))
+    weight = weight_in_row(x, asked_ptr, scales_ptr, top_ptr, row, rows)
     key = key_of(x).to(tl.int64)
     return tl.where((ids < vocab) & ((key > low) | ((key == low) & (ids <= cut))), weight, 0)
 

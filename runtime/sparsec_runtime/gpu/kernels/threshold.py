@@ -8,62 +8,12 @@ import triton
 import triton.language as tl
 
 from .chain import after_previous, let_next
+from .marks import list_marked, marked
 from .narrow import interval, value_of
 from .sample import (  # fmt: skip
     _MODE, _LEAST, _BY_K, _BY_P, _SCALE, _DRAWS, _TOTAL, _COUNT, _THRESHOLD, _CUT, LEAST_KEY, NO_KEY, NO_ID,
-    penalised, halvings, weight_of, share_of, key_of, weights_down_to,
+    penalised, halvings, weight_of, weight_in_row, share_of, key_of, weights_down_to,
 )
-
-
-@triton.jit
-def ones(word):
-    """How many bits of uint32 words are set."""
-    word = word - ((word >> 1) & 0x55555555)
-    word = (word & 0x33333333) + ((word >> 2) & 0x33333333)
-    word = (word + (word >> 4)) & 0x0F0F0F0F
-    return ((word * 0x01010101) >> 24).to(tl.int32)
-
-
-@triton.jit
-def lowest_bit(word):
-    """The place of the lowest set bit, from the exponent that it has as a number; negative where no bit is set."""
-    lowest = word & (0 - word)
-    return (lowest.to(tl.float32).to(tl.int32, bitcast=True) >> 23) - 127
-
-
-@triton.jit
-def list_marked(marks_ptr, list_ptr, row, words, WORDS: tl.constexpr, LIST: tl.constexpr):
-    """How many ids are marked; list [row, LIST]: the first of them, which the program may then read."""
-    count = tl.zeros([], tl.int32)
-    for first in range(0, words, WORDS):
-        n = first + tl.arange(0, WORDS)
-        word = tl.load(marks_ptr + row * words + n, n < words, 0).to(tl.uint32)
-        amount = ones(word)
-        place = count + tl.cumsum(amount, 0) - amount
-        count += tl.sum(amount, 0)
-        while tl.max((word != 0).to(tl.int32), 0) > 0:
-            tl.store(list_ptr + row * LIST + place, n * 32 + lowest_bit(word), (word != 0) & (place < LIST))
-            word = word & (word - 1)
-            place += 1
-    tl.debug_barrier()
-    return count
-
-
-@triton.jit
-def marked(marks_ptr, row, words, number, WORDS: tl.constexpr):
-    """The id of a row's marked one by its number, from 1."""
-    count, found = tl.zeros([], tl.int32), tl.zeros([], tl.int32)
-    for first in range(0, words, WORDS):
-        n = first + tl.arange(0, WORDS)
-        word = tl.load(marks_ptr + row * words + n, n < words, 0).to(tl.uint32)
-        amount = ones(word)
-        more = number - (count + tl.cumsum(amount, 0) - amount)  # the number within the word
-        count += tl.sum(amount, 0)
-        here = (more >= 1) & (more <= amount)
-        for lower in range(1, 32):
-            word = tl.where(lower < more, word & (word - 1), word)
-        found = tl.maximum(found, tl.max(tl.where(here, n * 32 + lowest_bit(word), 0), 0))
-    return found
 
 
 @triton.jit
@@ -101,21 +51,43 @@ def reach(
 
 
 @triton.jit
+def span_of_kept(
+    logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end, low, cut, TILE: tl.constexpr, PENALTIES: tl.constexpr
+):
+    """The least and the largest key of the candidates that (low, cut) keep; the least is larger where there is none."""
+    least = reach(
+        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end, low, cut, low, NO_ID, "least", TILE, PENALTIES
+    )  # fmt: skip
+    largest = reach(
+        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end, low, cut, low, NO_ID, "largest", TILE, PENALTIES
+    )  # fmt: skip
+    return least, largest
+
+
+@triton.jit
+def bits_of(number):
+    """How many binary digits an int64 number below 2^32 has, 0 if it is negative."""
+    return tl.sum(((tl.maximum(number, 0) >> tl.arange(0, 32).to(tl.int64)) > 0).to(tl.int32), 0)
+
+
+@triton.jit
+def tightened(low, cut, key, end):
+    """The tighter of (low, cut) and (key, end)."""
+    tighter = tl.where(key > low, end, tl.where(key == low, tl.minimum(cut, end), cut))
+    return tl.maximum(low, key), tighter
+
+
+@triton.jit
 def last_kept(
     logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, need,
     WHAT: tl.constexpr, TILE: tl.constexpr, ID_BITS: tl.constexpr, PENALTIES: tl.constexpr,
 ):  # fmt: skip
     """(low, cut) made so much tighter that what they keep just reaches `need`: the key bit by bit, then the id among equal ones."""
-    last = reach(
-        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, low, NO_ID,
-        "least", TILE, PENALTIES,
-    )  # fmt: skip
-    largest = reach(
-        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, low, NO_ID,
-        "largest", TILE, PENALTIES,
+    last, largest = span_of_kept(
+        logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, TILE, PENALTIES
     )  # fmt: skip
     last = tl.where(last > largest, low, last)  # there is no candidate: nothing becomes tighter
-    bits = tl.sum(((tl.maximum(largest - last, 0) >> tl.arange(0, 32).to(tl.int64)) > 0).to(tl.int32), 0)
+    bits = bits_of(largest - last)
     for step in range(bits):
         raised = last + (tl.full([], 1, tl.int64) << (bits - 1 - step).to(tl.int64))
         reached = reach(
@@ -147,8 +119,7 @@ def last_kept(
                 "ties", TILE, PENALTIES,
             )  # fmt: skip
             end = tl.where(lower < more, raised_id, end)
-    tighter = tl.where(last > low, end, tl.where(last == low, tl.minimum(cut, end), cut))
-    return tl.maximum(low, last), tighter
+    return tightened(low, cut, last, end)
 
 
 @triton.jit
@@ -158,7 +129,7 @@ def last_of(key, ids, amount, kept, low, cut, need, ID_BITS: tl.constexpr):
     amount = tl.where(kept, amount, 0)
     least, largest = tl.min(tl.where(kept, key, NO_KEY), 0), tl.max(tl.where(kept, key, -NO_KEY), 0)
     least = tl.where(least > largest, low, least)
-    bits = tl.sum(((tl.maximum(largest - least, 0) >> tl.arange(0, 32).to(tl.int64)) > 0).to(tl.int32), 0)
+    bits = bits_of(largest - least)
     above_least = (key - least).to(tl.uint32)  # 32 bits hold it where an id is kept
     last = tl.zeros([], tl.int64)
     for step in range(bits):
@@ -177,8 +148,7 @@ def last_of(key, ids, amount, kept, low, cut, need, ID_BITS: tl.constexpr):
         for step in range(ID_BITS):
             raised_id = end + (1 << (ID_BITS - 1 - step))
             end = tl.where(tl.sum((tied_ids < raised_id).to(tl.int32), 0) < more, raised_id, end)
-    tighter = tl.where(last > low, end, tl.where(last == low, tl.minimum(cut, end), cut))
-    return tl.maximum(low, last), tighter
+    return tightened(low, cut, last, end)
 
 
 @triton.jit
@@ -192,8 +162,7 @@ def threshold_of_listed(
     here = n < listed
     ids = tl.load(list_ptr + row * LIST + n, here, 0)
     x = penalised(logits_ptr, row, ids, here, rows, vocab, scales_ptr, prompt_ptr, count_ptr, PENALTIES)
-    below = halvings(x, tl.load(top_ptr + row), tl.load(scales_ptr + _SCALE * rows + row))
-    weight = tl.where(here, weight_of(below, tl.load(asked_ptr + _LEAST * rows + row)), 0)
+    weight = tl.where(here, weight_in_row(x, asked_ptr, scales_ptr, top_ptr, row, rows), 0)
     key = key_of(x).to(tl.int64)
     if (mode & _BY_K) > 0:
         low, cut = last_of(key, ids, here.to(tl.int32), here, low, cut, need, ID_BITS)
@@ -212,8 +181,7 @@ def threshold_of_equal(
 ):  # fmt: skip
     """(low, cut) of a row whose `count` candidates all have one key."""
     mode = tl.load(asked_ptr + _MODE * rows + row)
-    below = halvings(value_of(key), tl.load(top_ptr + row), tl.load(scales_ptr + _SCALE * rows + row))
-    each = weight_of(below, tl.load(asked_ptr + _LEAST * rows + row))
+    each = weight_in_row(value_of(key), asked_ptr, scales_ptr, top_ptr, row, rows)
     kept = count.to(tl.int64)
     if (mode & _BY_K) > 0:
         kept = tl.minimum(need, kept)
@@ -282,13 +250,8 @@ def find_threshold(
                 count, need, low, cut, LIST, PART, LIST, ID_BITS, PENALTIES,
             )  # fmt: skip
         else:
-            least = reach(
-                logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, low, NO_ID,
-                "least", LIST, PENALTIES,
-            )  # fmt: skip
-            largest = reach(
-                logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, low, NO_ID,
-                "largest", LIST, PENALTIES,
+            least, largest = span_of_kept(
+                logits_ptr, asked_ptr, scales_ptr, prompt_ptr, count_ptr, top_ptr, row, rows, vocab, lowest, end_key, low, cut, LIST, PENALTIES
             )  # fmt: skip
             if least == largest:
                 low, cut = threshold_of_equal(asked_ptr, shares_ptr, scales_ptr, top_ptr, marks_ptr, row, rows, words, count, least, need, WORDS)
