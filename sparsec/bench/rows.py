@@ -8,12 +8,20 @@ from pathlib import Path
 
 Row = dict[str, object]
 
-KEY = ("what", "gate", "method", "params", "context", "batch", "chunk", "lengths", "reserved_tokens", "config", "fill", "run")
+PROTOCOL = ("repetitions", "warm_up", "steps")
+KEY = ("what", "gate", "method", "params", "context", "batch", "chunk", "lengths", "reserved_tokens", "config", "fill", "run", *PROTOCOL)
+_WINDOW = {"warm_up": 32, "steps": 256}
+UNTOLD = {"decode": {"repetitions": 3, **_WINDOW}, "capacity": {"repetitions": 1, **_WINDOW}, "prefill": {"repetitions": 3}}  # by `what`: of rows without these fields
+
+
+def value_of(row: Mapping[str, object], name: str) -> object:
+    """A field of a row; None where it has none. The first rows did not tell their protocol: it was always the same."""
+    return row.get(name, UNTOLD.get(str(row.get("what")), {}).get(name))
 
 
 def key_of(row: Mapping[str, object]) -> tuple[str, ...]:
     """What makes two rows the same measurement: a later one replaces an earlier one. Params are compared as they were given."""
-    return tuple(json.dumps(row.get(name), sort_keys=True) for name in KEY)
+    return tuple(json.dumps(value_of(row, name), sort_keys=True) for name in KEY)
 
 
 def read_rows(path: Path) -> list[Row]:

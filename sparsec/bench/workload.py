@@ -13,7 +13,8 @@ Fill = Literal["synthetic", "prompt"]
 class Workload:
     """params as a user gives them, by name. context: prompt tokens of each request. chunk: prompt tokens of one forward, where there is a prompt.
 
-    fill: "synthetic" makes up what the method holds after the prompts; "prompt" computes them.
+    fill: "synthetic" makes up what the method holds after the prompts; "prompt" computes them. repetitions: windows, each of `steps` steps after
+    `warm_up` others, or prompts, of which the median counts.
     """
 
     method: str
@@ -30,9 +31,10 @@ class Workload:
         """The fields by which a row of results is known (`rows.KEY`)."""
         row = {
             "what": what, "method": self.method, "params": dict(sorted(self.params.items())), "context": self.context, "batch": self.batch,
-            "config": config, "fill": self.fill, "run": run,
+            "config": config, "fill": self.fill, "run": run, "repetitions": self.repetitions,
         }  # fmt: skip
-        return row if self.fill == "synthetic" else {**row, "chunk": self.chunk}
+        window = {} if what == "prefill" else {"warm_up": self.warm_up, "steps": self.steps}
+        return {**row, **window, **({"chunk": self.chunk} if self.fill == "prompt" else {})}
 
     def __str__(self) -> str:
         params = "".join(f" {name}={value}" for name, value in sorted(self.params.items()))

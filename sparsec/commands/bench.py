@@ -46,7 +46,7 @@ def _add_decode(parser: argparse.ArgumentParser) -> None:
         "--fill", choices=("synthetic", "prompt"), default="synthetic",
         help="synthetic: random K, V and states at the lengths after the prompts; prompt: a real prefill of random ids (default synthetic)",
     )  # fmt: skip
-    _add_window(parser, repetitions=3)
+    _add_window(parser)
     _add_file(parser)
 
 
@@ -62,7 +62,7 @@ def _add_capacity(parser: argparse.ArgumentParser) -> None:
     add_method_arguments(parser)
     _add_size(parser, context=131072)
     parser.add_argument("--new", type=int, default=2048, help="output tokens that each resident has room for (default 2048)")
-    _add_window(parser, repetitions=1)
+    _add_window(parser)
     _add_file(parser)
 
 
@@ -79,8 +79,8 @@ def _add_plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="PNG")
 
 
-def _add_window(parser: argparse.ArgumentParser, repetitions: int) -> None:
-    parser.add_argument("--repetitions", type=int, default=repetitions, help=f"windows, of which the median counts (default {repetitions})")
+def _add_window(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repetitions", type=int, default=3, help="windows, of which the median counts (default 3)")
     parser.add_argument("--steps", type=int, default=256, help="steps of a window (default 256)")
 
 

@@ -49,7 +49,7 @@ def test_a_row_that_the_run_has_is_not_measured_again(capsys, tmp_path):
 
 
 @needs_no_cuda
-@pytest.mark.parametrize("other", [["--run", "b"], ["--batch", "9"], ["--param", "window=16"], ["--config", "llama-3.1-8b"], ["--fill", "prompt"]])
+@pytest.mark.parametrize("other", [["--run", "b"], ["--batch", "9"], ["--param", "window=16"], ["--config", "llama-3.1-8b"], ["--fill", "prompt"], ["--steps", "8"], ["--repetitions", "1"]])
 def test_what_differs_in_a_field_of_the_key_is_measured(tmp_path, other):
     out = tmp_path / "rows.jsonl"
     append_row(out, {**Workload("snapkv", {"budget": "8192"}).named("decode", CONFIG, "a"), **FIGURES})

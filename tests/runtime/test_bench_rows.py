@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from sparsec.bench.rows import append_row, find_row, is_measured, read_rows
 from sparsec.bench.table import markdown, replace_between
 from sparsec.bench.workload import Workload
 
-PLAN = read_plan(Path(__file__).parents[2] / "benchmarks" / "rows.toml")
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+RESULTS = BENCHMARKS / "results"
+PLAN = read_plan(BENCHMARKS / "rows.toml")
 FACTS = {
     "gpu": "NVIDIA H200", "versions": {"torch": "2.11.0", "triton": "3.6.0"}, "commit": "abc1234", "command": "/x/benchmarks/run.py a out",
     "dtype": "torch.bfloat16",
@@ -56,6 +59,35 @@ def test_a_measured_row_counts_before_a_later_error(tmp_path):
 def test_params_of_a_row_are_compared_whatever_their_order():
     first, second = Workload("m", {"a": "1", "b": "2"}), Workload("m", {"b": "2", "a": "1"})
     assert is_measured([first.named("decode", PLAN.config, "r")], second.named("decode", PLAN.config, "r"))
+
+
+def test_rows_of_another_protocol_are_other_rows():
+    work = Workload("dense")
+    rows = [replace(work, steps=8, repetitions=1).named("decode", PLAN.config, "r")]
+    assert (rows[0]["repetitions"], rows[0]["warm_up"], rows[0]["steps"]) == (1, 32, 8)
+    assert not is_measured(rows, work.named("decode", PLAN.config, "r"))
+    for other in (replace(work, steps=8), replace(work, repetitions=1), replace(work, warm_up=1)):
+        assert not is_measured([other.named("decode", PLAN.config, "r")], work.named("decode", PLAN.config, "r"))
+
+
+@pytest.mark.parametrize("run", ["h200-2", "h200-3"])
+def test_committed_rows_that_tell_no_protocol_are_of_the_usual_one(run):
+    rows = read_rows(RESULTS / f"{run}.jsonl")
+    assert rows and not any("steps" in row for row in rows)
+    for planned_row in PLAN.rows:
+        assert is_measured(rows, planned_row.work.named("decode", PLAN.config, run))
+        assert not is_measured(rows, replace(planned_row.work, steps=8).named("decode", PLAN.config, run))
+    work = Workload("snapkv", {"budget": "4096"}, context=131072, fill="prompt", repetitions=1)
+    once = {**work.named("capacity", PLAN.config, run), "batch": "largest", "reserved_tokens": 2048}
+    assert is_measured(rows, once) and not is_measured(rows, {**once, "repetitions": 3})
+
+
+def test_a_prompt_has_no_window_and_one_without_a_prompt_no_chunk():
+    assert "chunk" not in Workload("dense").named("decode", PLAN.config, "r")
+    prompt = Workload("dense", fill="prompt")
+    assert prompt.named("decode", PLAN.config, "r")["chunk"] == 8192
+    named = prompt.named("prefill", PLAN.config, "r")
+    assert named["repetitions"] == 3 and not {"warm_up", "steps"} & named.keys()
 
 
 def test_the_plan_has_every_row_of_the_performance_notes():
