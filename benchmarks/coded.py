@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "runtime")]
 
 import torch  # noqa: E402
-from kernels import D, G, H, timed  # noqa: E402
+from kernels import D, G, H, Layers, parts, timed  # noqa: E402
 from sparsec_runtime.gpu.tuning import Tuning, ZoneSizes  # noqa: E402
 from triton.runtime.errors import OutOfResources  # noqa: E402
 
@@ -57,7 +57,7 @@ class CodedLayers:
     def run(self, kernels, size: ZoneSizes) -> None:
         """Every layer once."""
         items = self.rows * H * (self.tokens // (size.chunk // 2) + 18 + TAIL // size.rest)
-        part, lse = torch.empty(items, G, D, device="cuda"), torch.empty(items, G, device="cuda")
+        part, lse = parts(items)
         common = {"entries": self.rows, "EP": 16, "H": H, "G": G, "D": D, "DP": D, "CHUNK": size.chunk, "REST": size.rest}
         for n in range(self.layers):
             kernels.attend_zones[(min(items, size.programs * 132),)](
@@ -72,22 +72,19 @@ class CodedLayers:
 def raw(rows: int, tokens: int) -> float:
     """Microseconds a layer of bf16 rows, with the sizes that are set."""
     kernels, size = load_manager(Compilation.load("dense")).decode_kernels(), Tuning(132).whole
-    layers, pages = 4, tokens // 16
-    k, v = (torch.randn(layers, (rows * pages + 1) * H, 16, D, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    q, table = torch.randn(rows, H * G, D, device="cuda", dtype=torch.bfloat16), table_of(pages, rows)
-    held = torch.full((rows,), tokens, device="cuda", dtype=torch.int32)
+    layers = 4
+    made = Layers.made(layers, rows, tokens)
     items = rows * H * (17 + tokens // (size.chunk // 2))
-    part, lse = torch.empty(items, G, D, device="cuda"), torch.empty(items, G, device="cuda")
-    out, row_lse = torch.empty_like(q), torch.empty(rows, H * G, device="cuda")
+    part, lse = parts(items)
     common = {"entries": rows, "EP": 16, "H": H, "G": G, "D": D, "DP": D, "CHUNK": size.chunk}
 
     def run() -> None:
         for n in range(layers):
             kernels.attend_rows[(min(items, size.programs * 132),)](
-                q, k[n], v[n], table, held, part_ptr=part, lse_ptr=lse, scale2=SCALE2, table_row=table.stride(0), **common, GP=16, PAGE=16, TILE=size.tile,
+                *made.of(n), part_ptr=part, lse_ptr=lse, scale2=SCALE2, table_row=made.table.stride(0), **common, GP=16, PAGE=16, TILE=size.tile,
                 STAGES=size.stages, EXACT=False, num_warps=size.warps,
             )  # fmt: skip
-            kernels.merge_chunks[(rows, H * G)](part, lse, held, out, row_lse, **common, TILE=64, num_warps=4)
+            kernels.merge_chunks[(rows, H * G)](part, lse, made.held, made.out, made.lse, **common, TILE=64, num_warps=4)
 
     return timed(run) / layers * 1e3
 

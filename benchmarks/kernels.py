@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[1] / "runtime")]
@@ -59,23 +60,55 @@ def timed(run, replays: int = 10) -> float:
     return sorted(times[3:])[replays // 2]
 
 
+@dataclass(frozen=True)
+class Layers:
+    """Buffers of attention in made-up layers: k, v [layer, unit, PAGE, channel] bf16; q, out [row, query head, channel] bf16; lse [row, query head] fp32.
+
+    table [row, page] int32 names a row's pages, in a random order; held [row] int32: rows to read.
+    """
+
+    k: torch.Tensor
+    v: torch.Tensor
+    q: torch.Tensor
+    out: torch.Tensor
+    lse: torch.Tensor
+    table: torch.Tensor
+    held: torch.Tensor
+
+    @classmethod
+    def made(cls, layers: int, rows: int, tokens: int, held: int | None = None, heads: tuple[int, int, int] = (H, G, D)) -> Layers:
+        """Room for `tokens` tokens of each of `rows` requests, all of them held unless said; heads: KV heads, query heads of each, channels."""
+        h, g, d = heads
+        pages = rows * tokens // PAGE
+        k = torch.randn(layers, (pages + 1) * h, PAGE, d, device="cuda", dtype=torch.bfloat16)
+        v = torch.randn_like(k)
+        q = torch.randn(rows, h * g, d, device="cuda", dtype=torch.bfloat16)
+        table = (torch.randperm(pages, device="cuda") + 1).int().view(rows, -1)
+        lengths = torch.full((rows,), tokens if held is None else held, device="cuda", dtype=torch.int32)
+        return cls(k, v, q, torch.empty_like(q), torch.empty(rows, h * g, device="cuda"), table, lengths)
+
+    def of(self, layer: int) -> tuple[torch.Tensor, ...]:
+        """What attention in a layer reads, in the order of its kernel's arguments: q, k, v, table, held."""
+        return self.q, self.k[layer], self.v[layer], self.table, self.held
+
+
+def parts(items: int, g: int = G, d: int = D) -> tuple[torch.Tensor, torch.Tensor]:
+    """Room for the output and the lse of work items, of g query heads of d channels each."""
+    return torch.empty(items, g, d, device="cuda"), torch.empty(items, g, device="cuda")
+
+
 def attention(rows: int, tokens: int, picked: int, sweep: list[tuple[int, int, int, int, int]]) -> None:
     """Microseconds a layer of split attention and merge; layers enough for 1 GB."""
     kernels = load_manager(Compilation.load("quest")).decode_kernels()
     pages = rows * tokens // PAGE
     layers = max(2, min(8, int(4e9 // (pages * H * PAGE * D * 4))))
-    k = torch.randn(layers, (pages + 1) * H, PAGE, D, device="cuda", dtype=torch.bfloat16)
-    v = torch.randn_like(k)
-    q = torch.randn(rows, H * G, D, device="cuda", dtype=torch.bfloat16)
-    table = (torch.randperm(pages, device="cuda") + 1).int().view(rows, -1)
+    made = Layers.made(layers, rows, tokens, picked or tokens)
     chosen = torch.stack([torch.stack([torch.randperm(tokens // PAGE, device="cuda")[: max(1, picked // PAGE)].sort().values for _ in range(H)]) for _ in range(rows)]).int()
-    held = torch.full((rows,), picked or tokens, device="cuda", dtype=torch.int32)
-    out, lse = torch.empty_like(q), torch.empty(rows, H * G, device="cuda")
     read = rows * (picked or tokens) * H * D * 4
     found = []
     for chunk, tile, warps, stages, programs in sweep:
         items = rows * H * -(-(picked or tokens) // chunk)
-        part, part_lse = torch.empty(items, G, D, device="cuda"), torch.empty(items, G, device="cuda")
+        part, part_lse = parts(items)
         ep = 1 << (rows - 1).bit_length()
 
         def run() -> None:
@@ -83,11 +116,11 @@ def attention(rows: int, tokens: int, picked: int, sweep: list[tuple[int, int, i
                 attend = kernels.attend_pages if picked else kernels.attend_rows
                 choice = {"pages_ptr": chosen, "pages_row": chosen.stride(0), "pages_head": chosen.stride(1)} if picked else {}
                 attend[(min(items, programs * 132),)](
-                    q, k[layer], v[layer], table, held, part_ptr=part, lse_ptr=part_lse, scale2=0.1275, table_row=table.stride(0), **choice,
+                    *made.of(layer), part_ptr=part, lse_ptr=part_lse, scale2=0.1275, table_row=made.table.stride(0), **choice,
                     entries=rows, EP=ep, H=H, G=G, GP=16, D=D, DP=D, PAGE=PAGE, CHUNK=chunk, TILE=tile, STAGES=stages, EXACT=False, num_warps=warps,
                 )  # fmt: skip
                 kernels.merge_chunks[(rows, H * G)](
-                    part, part_lse, held, out, lse, entries=rows, EP=ep, H=H, G=G, D=D, DP=D, CHUNK=chunk, TILE=32, num_warps=4
+                    part, part_lse, made.held, made.out, made.lse, entries=rows, EP=ep, H=H, G=G, D=D, DP=D, CHUNK=chunk, TILE=32, num_warps=4
                 )
 
         try:
@@ -110,24 +143,19 @@ def dense(
     """
     H, G, D = heads
     kernels = load_manager(Compilation.load("dense")).decode_kernels()
-    pages, layers = rows * tokens // PAGE, 3
-    k = torch.randn(layers, (pages + 1) * H, PAGE, D, device="cuda", dtype=torch.bfloat16)
-    v = torch.randn_like(k)
-    q = torch.randn(rows, H * G, D, device="cuda", dtype=torch.bfloat16)
-    table = (torch.randperm(pages, device="cuda") + 1).int().view(rows, -1)
-    held = torch.full((rows,), tokens, device="cuda", dtype=torch.int32)
-    out, lse = torch.empty_like(q), torch.empty(rows, H * G, device="cuda")
+    layers = 3
+    made = Layers.made(layers, rows, tokens, heads=heads)
     common = {"entries": rows, "EP": tile_of(rows), "H": H, "G": G, "D": D, "DP": tile_of(D)}
     found, first = [], None
     for size in sizes:
         chunk, tile, warps, stages, programs = size
         items = rows * H * (17 + (tokens + 288) // (chunk // 2))
-        part, part_lse = torch.empty(items, G, D, device="cuda"), torch.empty(items, G, device="cuda")
+        part, part_lse = parts(items, G, D)
 
         def run(chunk=chunk, tile=tile, warps=warps, stages=stages, programs=programs, items=items, part=part, part_lse=part_lse) -> None:
             for layer in range(layers):
                 kernels.attend_rows[(min(items, programs * 132),)](
-                    q, k[layer], v[layer], table, held, part_ptr=part, lse_ptr=part_lse, scale2=0.1275, table_row=table.stride(0), **common, GP=tile_of(G),
+                    *made.of(layer), part_ptr=part, lse_ptr=part_lse, scale2=0.1275, table_row=made.table.stride(0), **common, GP=tile_of(G),
                     PAGE=PAGE, CHUNK=chunk, TILE=tile, STAGES=stages, EXACT=False, num_warps=warps,
                 )  # fmt: skip
 
@@ -136,9 +164,9 @@ def dense(
         except (RuntimeError, OutOfResources) as error:
             print("skipped", size, str(error)[:80], flush=True)
             continue
-        kernels.merge_chunks[(rows, H * G)](part, part_lse, held, out, lse, **common, CHUNK=chunk, TILE=32, num_warps=1)
-        first = out.float().clone() if first is None else first
-        apart = float((out.float() - first).norm() / first.norm())
+        kernels.merge_chunks[(rows, H * G)](part, part_lse, made.held, made.out, made.lse, **common, CHUNK=chunk, TILE=32, num_warps=1)
+        first = made.out.float().clone() if first is None else first
+        apart = float((made.out.float() - first).norm() / first.norm())
         found.append((us, size))
         share = rows * tokens * H * D * 4 / us * 1e6 / ceiling
         print(f"dense {rows} x {tokens}, heads {heads}, chunk, tile, warps, stages, programs {size}: {us:.1f} us, {share:.4f} of the ceiling, apart {apart:.1e}", flush=True)
@@ -147,16 +175,11 @@ def dense(
 
 def told(rows: int, tokens: int) -> None:
     """Attention that tells its logits, their merge, and the mass that is added to a state, by the sizes of each; beside attention of `dense` and its merge."""
-    kernels, tuning, layers, pages = load_manager(Compilation.load("h2o", params={"reduce": "sum"})).decode_kernels(), Tuning(132), 3, rows * tokens // PAGE
-    k = torch.randn(layers, (pages + 1) * H, PAGE, D, device="cuda", dtype=torch.bfloat16)
-    v = torch.randn_like(k)
-    state = torch.zeros(layers, (pages + 1) * H, PAGE, device="cuda")
-    q = torch.randn(rows, H * G, D, device="cuda", dtype=torch.bfloat16)
-    table = (torch.randperm(pages, device="cuda") + 1).int().view(rows, -1)
-    held = torch.full((rows,), tokens, device="cuda", dtype=torch.int32)
-    logits, out, lse = torch.empty(rows, H * G, tokens, device="cuda"), torch.empty_like(q), torch.empty(rows, H * G, device="cuda")
+    kernels, tuning, layers = load_manager(Compilation.load("h2o", params={"reduce": "sum"})).decode_kernels(), Tuning(132), 3
+    made = Layers.made(layers, rows, tokens)
+    state, logits = torch.zeros(made.k.shape[:3], device="cuda"), torch.empty(rows, H * G, tokens, device="cuda")
     items = rows * H * (17 + tokens // 256)
-    part, part_lse = torch.empty(items, G, D, device="cuda"), torch.empty(items, G, device="cuda")
+    part, part_lse = parts(items)
     common = {"entries": rows, "EP": tile_of(rows), "H": H, "G": G}
 
     def attended(size: AttentionSizes, tells: bool) -> float:
@@ -165,10 +188,10 @@ def told(rows: int, tokens: int) -> None:
         def run() -> None:
             for layer in range(layers):
                 kernel[(min(items, size.programs * 132),)](
-                    q, k[layer], v[layer], table, held, part_ptr=part, lse_ptr=part_lse, scale2=0.1275, table_row=table.stride(0), **options, **common,
+                    *made.of(layer), part_ptr=part, lse_ptr=part_lse, scale2=0.1275, table_row=made.table.stride(0), **options, **common,
                     GP=16, D=D, DP=D, PAGE=PAGE, CHUNK=size.chunk, TILE=size.tile, STAGES=size.stages, EXACT=False, num_warps=size.warps,
                 )  # fmt: skip
-                kernels.merge_chunks[(rows, H * G)](part, part_lse, held, out, lse, **common, D=D, DP=D, CHUNK=size.chunk, TILE=32, num_warps=1)
+                kernels.merge_chunks[(rows, H * G)](part, part_lse, made.held, made.out, made.lse, **common, D=D, DP=D, CHUNK=size.chunk, TILE=32, num_warps=1)
 
         return timed(run) / layers * 1e3
 
@@ -176,8 +199,9 @@ def told(rows: int, tokens: int) -> None:
         def run() -> None:
             for layer in range(layers):
                 kernels.add_mass[(programs * 132,)](
-                    logits, lse, table, held, state[layer], logits_row=tokens, table_row=table.stride(0), **common, PAGE=PAGE, TILE=tile, num_warps=warps
-                )
+                    logits, made.lse, made.table, made.held, state[layer], logits_row=tokens, table_row=made.table.stride(0), **common, PAGE=PAGE, TILE=tile,
+                    num_warps=warps,
+                )  # fmt: skip
 
         return timed(run) / layers * 1e3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 
-from kernels import PAGE, D, G, H, timed
+from kernels import PAGE, D, G, H, parts, timed
 
 import torch  # isort: skip
 from sparsec_runtime.gpu.blocks import aligned  # isort: skip
@@ -120,7 +120,7 @@ def tokens(rows: int, held: int, budget: int) -> None:
     common = {"entries": rows, "EP": 16, "H": H, "G": G, "D": D, "DP": D}
     for chunk, tile, warps, stages, programs in itertools.product((128, 256, 512), (32, 64), (2, 4), (2, 3, 4), (4, 8)):
         items = rows * H * (17 + budget // (chunk // 2))
-        part, lse = torch.empty(items, G, D, device="cuda"), torch.empty(items, G, device="cuda")
+        part, lse = parts(items)
 
         def run(part=part, lse=lse, chunk=chunk, tile=tile, warps=warps, stages=stages, programs=programs) -> None:
             for layer in range(layers):
