@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
 from sparsec_runtime.engine import Engine
 from sparsec_runtime.models.loading import LoadedModel
 from sparsec_runtime.options import EngineOptions
 from sparsec_runtime.request import RequestOutput
 from sparsec_runtime.sampler import SamplingParams
 
+from sparsec.bench.clock import wait_for
 from sparsec.bench.prompts import prefill, random_ids
 from sparsec.bench.workload import Workload
 from sparsec.model_facts import from_shape
@@ -66,10 +66,10 @@ class GapBench:
         """Seconds of a prompt in whole chunks, without an engine around it."""
         manager = self.engine.manager
         handle = manager.open("alone", manager.resolve_params(self.params, prompt_tokens=tokens))
-        self._wait()
+        wait_for(self.model.device)
         begin = time.perf_counter()
         prefill(self.model, manager, handle, random_ids(self.model, tokens, 0), self.chunk)
-        self._wait()
+        wait_for(self.model.device)
         seconds = time.perf_counter() - begin
         manager.close(handle)
         return seconds
@@ -103,7 +103,3 @@ class GapBench:
 
     def _add(self, tokens: int, seed: int, new: int) -> str:
         return self.engine.add_request(random_ids(self.model, tokens, seed).tolist(), SamplingParams(max_tokens=new, ignore_eos=True), self.params)
-
-    def _wait(self) -> None:
-        if self.model.device.type == "cuda":
-            torch.cuda.synchronize()

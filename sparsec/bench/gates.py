@@ -30,7 +30,11 @@ from sparsec.bench.rows import Row
 from sparsec.bench.workload import Workload
 
 AT_LEAST = ("ceiling", "projections", "prefill")
-HOW = (*AT_LEAST, "layer", "excess", "ratio", "step", "idle", "move", "rank", "sample", "column", "window", "chunks", "gap", "loss")
+UNITS = {
+    "ceiling": "of the ceiling", "projections": "TB/s", "prefill": "of the matmul rate", "layer": "us a layer", "excess": "of what is allowed", "ratio": "x",
+    "step": "us a layer", "idle": "ms", "move": "ms", "rank": "us", "sample": "us", "column": "of attention", "window": "of attention", "chunks": "x the median",
+    "gap": "ms", "loss": "x alone",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,10 @@ class Gate:
     beside: Measurement | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     sampling: Mapping[str, float] = field(default_factory=dict)  # fields of SamplingParams
+
+    @property
+    def bound(self) -> str:
+        return f"{'>=' if self.how in AT_LEAST else '<='} {self.target:g}"
 
     def met(self, measured: float) -> bool:
         return measured >= self.target if self.how in AT_LEAST else measured <= self.target
@@ -81,16 +89,29 @@ def gates_of(text: str) -> tuple[Gate, ...]:
 def markdown(gates: Iterable[Gate], rows: Mapping[str, Row]) -> str:
     """A table of gates; rows by gate name."""
     lines = ["| gate | how | target | measured | met |", "|---|---|---|---|---|"]
-    for gate in gates:
-        row = rows.get(gate.name, {"error": "not measured"})
-        bound = ">=" if gate.how in AT_LEAST else "<="
-        result = f"- | {row['error']}" if "error" in row else f"{row['measured']:g} | {'yes' if row['met'] else 'no'}"
-        lines.append(f"| {gate.name} | {gate.how} | {bound} {gate.target:g} | {result} |")
+    lines += [f"| {gate.name} | {gate.how} | {gate.bound} | {' | '.join(_result(rows.get(gate.name)))} |" for gate in gates]
     return "\n".join(lines)
 
 
+def aligned(gates: Iterable[Gate], rows: Mapping[str, Row]) -> str:
+    """The same for a terminal, with units."""
+    lines = [("gate", "target", "measured", "unit", "met")]
+    lines += [(gate.name, gate.bound, measured, UNITS[gate.how], met) for gate in gates for measured, met in [_result(rows.get(gate.name))]]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join(
+        f"{name:{widths[0]}}  {target:>{widths[1]}}  {measured:>{widths[2]}}  {unit:{widths[3]}}  {met}" for name, target, measured, unit, met in lines
+    )
+
+
+def _result(row: Row | None) -> tuple[str, str]:
+    """What was measured, and whether that is enough, or why there is nothing."""
+    if row is None or "error" in row:
+        return "-", "not measured" if row is None else str(row["error"])
+    return f"{row['measured']:g}", "yes" if row["met"] else "no"
+
+
 def _gate(table: dict[str, object]) -> Gate:
-    assert table["how"] in HOW, f"gate '{table['name']}': no way to measure is called '{table['how']}'"
+    assert table["how"] in UNITS, f"gate '{table['name']}': no way to measure is called '{table['how']}'"
     sizes = {name: int(table[name]) for name in ("lines", "entries", "best", "kept", "queries", "tokens", "window", "rows", "vocab") if name in table}
     of, beside = (_measurement(table[name]) if name in table else None for name in ("of", "beside"))
     return Gate(str(table["name"]), str(table["how"]), float(table["target"]), of, beside, sizes, dict(table.get("sampling", {})))

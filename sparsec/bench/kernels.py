@@ -33,9 +33,9 @@ class GateBench:
         self._interleaved: dict[str, Interleaved] = {}
 
     def measure(self, gate: Gate) -> dict[str, object]:
-        found = getattr(self, f"_{gate.how}")(gate)
-        gc.collect()
+        gc.collect()  # of the gate before, whether it could be measured or not
         torch.cuda.empty_cache()
+        found = getattr(self, f"_{gate.how}")(gate)
         return {**gate.judged(found), "ceiling_tb_s": {name: round(rate / 1e12, 3) for name, rate in self.ceiling.items()}}
 
     @cached_property

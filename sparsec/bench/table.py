@@ -9,7 +9,7 @@ from sparsec.bench.rows import Row, find_row
 
 HEAD = (
     "method", "params", "context x batch", "floor ms", "ms/step", "ratio", "tok/s", "our dense ms", "seed ms", "must / stretch ms", "met",
-    "KV MiB a request", "kernels a step",
+    "KV MiB a request", "kernels a step", "idle us",
 )  # fmt: skip
 NONE = "-"
 
@@ -65,11 +65,11 @@ def _cells(row: PlannedRow, found: Row | None, dense: Row | None) -> tuple[str, 
     params = ", ".join(f"{name} {value}" for name, value in row.work.params.items()) or NONE
     targets = f"{_number(row.must)} / {_number(row.stretch)}"
     if found is None or "error" in found:
-        return (row.label, params, _size(row), NONE, NONE, NONE, NONE, _of(dense, "ms_per_step", 2), _number(row.seed), targets, NONE, NONE, NONE)
+        return (row.label, params, _size(row), NONE, NONE, NONE, NONE, _of(dense, "ms_per_step", 2), _number(row.seed), targets, NONE, NONE, NONE, NONE)
     return (
         row.label, params, _size(row), f"{found['floor_ms']:.2f}", f"{found['ms_per_step']:.2f}", f"{found['ratio']:.2f}", f"{found['tok_s']:,.0f}",
         _of(dense, "ms_per_step", 2), _number(row.seed), targets, _met(row, float(found["ms_per_step"])), f"{found['kv_bytes'] / 2**20:,.0f}",
-        str(found["kernels"]),
+        str(found["kernels"]), f"{found['idle_ms'] * 1e3:.0f}",
     )  # fmt: skip
 
 

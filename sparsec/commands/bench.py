@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sparsec.commands.arguments import add_method_arguments, parse_params
+from sparsec.commands.arguments import add_param_argument, parse_params
 from sparsec.data.help import epilog
 from sparsec.failures import CommandError
 
@@ -25,7 +25,8 @@ def add_parser(subparsers) -> argparse.ArgumentParser:
     kinds = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     _add_decode(kinds.add_parser("decode", help="milliseconds a step with the whole batch resident"))
     _add_prefill(kinds.add_parser("prefill", help="prompt tokens a second, and what chunks take"))
-    _add_capacity(kinds.add_parser("capacity", help="the largest batch that fits, and its throughput beside dense"))
+    capacity = "the largest batch that fits, and its throughput beside dense"
+    _add_capacity(kinds.add_parser("capacity", help=capacity, description=f"{capacity}; there is no --batch: the batch is what it searches"))
     _add_kernels(kinds.add_parser("kernels", help="the gates of single kernels, as a table"))
     _add_plot(kinds.add_parser("plot", help="draw rows of a file as a PNG"))
     return parser
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _add_decode(parser: argparse.ArgumentParser) -> None:
-    add_method_arguments(parser)
+    _add_method(parser)
     _add_size(parser, context=32768)
     parser.add_argument("--batch", type=int, default=8, help="requests that decode together (default 8)")
     parser.add_argument(
@@ -51,15 +52,16 @@ def _add_decode(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_prefill(parser: argparse.ArgumentParser) -> None:
-    add_method_arguments(parser)
+    _add_method(parser)
     _add_size(parser, context=32768)
+    parser.add_argument("--batch", type=int, default=1, help="requests whose prompts are computed one after another, resident until the last one's end (default 1)")
     parser.add_argument("--lengths", type=int, default=0, help="further prompts, of random lengths up to --context (default 0)")
     parser.add_argument("--repetitions", type=int, default=3, help="prompts of the whole context, of which the median counts (default 3)")
     _add_file(parser)
 
 
 def _add_capacity(parser: argparse.ArgumentParser) -> None:
-    add_method_arguments(parser)
+    _add_method(parser)
     _add_size(parser, context=131072)
     parser.add_argument("--new", type=int, default=2048, help="output tokens that each resident has room for (default 2048)")
     _add_window(parser)
@@ -69,14 +71,20 @@ def _add_capacity(parser: argparse.ArgumentParser) -> None:
 def _add_kernels(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="", metavar="SUBSTR", help="gates whose name holds this, in any case")
     parser.add_argument("--minutes", type=float, default=9.0, help="no gate begins after so many minutes (default 9)")
-    parser.add_argument("--config", default=SHAPE, help=f"the shape of random weights (default {SHAPE})")
-    parser.set_defaults(load_format="dummy")
+    _add_model(parser)
     _add_file(parser)
 
 
 def _add_plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="rows of results, a line of JSON each")
     parser.add_argument("--out", type=Path, required=True, metavar="PNG")
+
+
+def _add_method(parser: argparse.ArgumentParser) -> None:
+    named = parser.add_mutually_exclusive_group(required=True)
+    named.add_argument("method", metavar="METHOD|FILE", nargs="?", default=argparse.SUPPRESS, help="a shipped method (see `sparsec methods`) or a .sparse file")
+    named.add_argument("--method", dest="method", metavar="METHOD|FILE", default=argparse.SUPPRESS, help="the same")
+    add_param_argument(parser)
 
 
 def _add_window(parser: argparse.ArgumentParser) -> None:
@@ -86,9 +94,13 @@ def _add_window(parser: argparse.ArgumentParser) -> None:
 
 def _add_size(parser: argparse.ArgumentParser, context: int) -> None:
     parser.add_argument("--context", type=int, default=context, help=f"prompt tokens of each request (default {context})")
+    parser.add_argument("--chunk", type=int, default=8192, help="prompt tokens of one forward (default 8192)")
+    _add_model(parser)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", default=SHAPE, help=f"the shape of random weights, see `sparsec models` (default {SHAPE})")
     parser.add_argument("--load-format", default="dummy", metavar="dummy|DIR", help="random weights of --config, or a directory of a model (default dummy)")
-    parser.add_argument("--chunk", type=int, default=8192, help="prompt tokens of one forward (default 8192)")
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +135,7 @@ def _prefill(args: argparse.Namespace) -> int:
 
     if args.lengths < 0:
         raise CommandError(f"--lengths {args.lengths} is out of range: at least 0", exit_code=2)
-    work = _workload(args, batch=1, fill="prompt", repetitions=args.repetitions)
+    work = _workload(args, batch=args.batch, fill="prompt", repetitions=args.repetitions)
     print(text_of(_row(args, {**work.named("prefill", _config(args), args.run_id), "lengths": args.lengths}, work, measure)))
     return 0
 
@@ -153,23 +165,24 @@ def _kernels(args: argparse.Namespace) -> int:
     """Measures the gates that the run lacks, and prints all that it has."""
     import time
 
-    from sparsec.bench.gates import markdown, shipped_gates
+    from sparsec.bench.gates import aligned, shipped_gates
     from sparsec.bench.record import Recorder
 
-    begin, recorder, bench, rows = time.monotonic(), Recorder(args.out, args.run_id), None, {}
+    begin, recorder, bench = time.monotonic(), Recorder(args.out, args.run_id), None
     gates = [gate for gate in shipped_gates() if args.only.lower() in gate.name.lower()]
     if not gates:
-        raise CommandError(f"--only {args.only}: no gate's name holds this; the gates are {'; '.join(gate.name for gate in shipped_gates())}", exit_code=2)
-    for gate in gates:
-        named = gate.named(args.config, args.run_id)
-        found = recorder.find(named)
-        if found is None and time.monotonic() - begin < 60 * args.minutes:
-            if bench is None:
-                bench = _gate_bench(args)
-            found = recorder.measure(named, lambda gate=gate, bench=bench: bench.measure(gate))
-        if found is not None:
-            rows[gate.name] = found
-    print(markdown(gates, rows))
+        names = "".join(f"\n  {gate.name}" for gate in shipped_gates())
+        raise CommandError(f"--only {args.only}: no gate's name holds this; the gates are{names}", exit_code=2)
+    named = {gate.name: gate.named(_config(args), args.run_id) for gate in gates}
+    rows = {name: row for name, fields in named.items() if (row := recorder.last(fields)) is not None}
+    missing = [gate for gate in gates if gate.name not in rows or "error" in rows[gate.name]]
+    for gate in sorted(missing, key=lambda gate: gate.name in rows):  # those that failed before come last
+        if time.monotonic() - begin >= 60 * args.minutes:
+            break
+        if bench is None:
+            bench = _gate_bench(args)
+        rows[gate.name] = recorder.measure(named[gate.name], lambda gate=gate, bench=bench: bench.measure(gate))
+    print(aligned(gates, rows))
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from sparsec.bench.ceiling import launch_copy, launch_sums
-from sparsec.bench.gates import Gate, Measurement, gates_of, markdown, shipped_gates, spread_evenly
+from sparsec.bench.gates import Gate, Measurement, aligned, gates_of, markdown, shipped_gates, spread_evenly
 from sparsec.cli import main
 from sparsec.dsl.source import load_source
 
@@ -57,6 +57,14 @@ def test_the_table_of_gates_says_what_was_not_measured():
     assert "| <= 3 | 2.5 | yes |" in markdown([gate], {gate.name: gate.judged(2.5)})
     assert "| <= 3 | - | no graph |" in markdown([gate], {gate.name: {"error": "no graph"}})
     assert "| <= 3 | - | not measured |" in markdown([gate], {})
+
+
+def test_gates_for_a_terminal_stand_in_columns_with_their_units():
+    gates = [GATES["merge of splits, 8 x 8K"], GATES["dense paged decode, 8 x 32K"], GATES["projections, 1 row"]]
+    text = aligned(gates, {gates[0].name: gates[0].judged(2.5), gates[1].name: {"error": "no graph"}}).splitlines()
+    assert [line.split("  ")[-1].strip() for line in text] == ["met", "yes", "no graph", "not measured"]
+    assert text[1].split()[-6:] == ["3", "2.5", "us", "a", "layer", "yes"] and "of the ceiling" in text[2] and "TB/s" in text[3]
+    assert len({line.index(unit) for line, unit in zip(text, ("unit", "us a layer", "of the ceiling", "TB/s"))}) == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -25,7 +25,7 @@ def measured(work: Workload, milliseconds: float, run: str = "a") -> dict[str, o
     floor = 5.0
     return {
         **work.named("decode", PLAN.config, run), **FACTS, "ms_per_step": milliseconds, "tok_s": work.batch / milliseconds * 1e3, "floor_ms": floor,
-        "ratio": milliseconds / floor, "kv_bytes": 1060 * 2**20, "kernels": 293,
+        "ratio": milliseconds / floor, "kv_bytes": 1060 * 2**20, "kernels": 293, "idle_ms": 0.0068,
     }  # fmt: skip
 
 
@@ -112,6 +112,7 @@ def test_the_table_says_what_was_met_beside_dense_and_the_seed():
     snapkv = cells("SnapKV", "32,768 x 8", text)
     assert (snapkv["ms/step"], snapkv["our dense ms"], snapkv["seed ms"], snapkv["met"]) == ("6.58", "12.40", "10.4", "must")
     assert snapkv["KV MiB a request"] == "1,060" and snapkv["params"] == "budget 8192"
+    assert snapkv["idle us"] == "7" and cells("KIVI 2 bit", "32,768 x 8", text)["idle us"] == "-"
     assert cells("dense", "32,768 x 8", text)["our dense ms"] == "-"
     assert cells("H2O", "32,768 x 8", text)["met"] == "stretch"
     assert cells("Quest", "131,072 x 2", text)["met"] == "no, +14.0%"
