@@ -19,7 +19,7 @@ from .attention.decode import attend_decode
 from .attention.prefill import attend_prefill
 from .decode_plan import DecodePlan
 from .gpu.start import chunk_attention
-from .hooks import AFTER_ATTENTION, BEFORE_ATTENTION, END_OF_PROMPT, FINISH_STEP, HOOKS, bound_hooks
+from .hooks import AFTER_ATTENTION, BEFORE_ATTENTION, END_OF_PROMPT, FINISH_STEP, HOOKS, bound_hooks, fires
 from .layout import PARTS, Counts, Layout
 from .memory import OutOfPages, PageCounts
 from .params import ParamSpec, Value, Values, resolve_params
@@ -283,10 +283,7 @@ class CacheManager:
 
     def fires(self, hook: str, layer: int) -> bool:
         """Whether some binding of the hook runs in a layer."""
-        if hook not in self._hooks:
-            return False
-        guards = self.GUARDS.get(hook, (None,))
-        return any(guard is None or guard(layer, self.model_facts) for guard in guards)
+        return fires(type(self), hook, layer, self.model_facts)
 
     # ---- inside --------------------------------------------------------------------------------
 

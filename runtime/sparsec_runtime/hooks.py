@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 BEFORE_ATTENTION = {
     "prefill": ("kv_write", "build_prefill_selection", "before_prefill_attention"),
     "decode": ("kv_write", "build_decode_selection", "before_decode_attention"),
@@ -20,3 +22,10 @@ HOOKS = frozenset((*_LAYER_HOOKS, END_OF_PROMPT, FINISH_STEP))
 def bound_hooks(manager: type) -> frozenset[str]:
     """The hooks that a manager class has methods for."""
     return frozenset(name for name in HOOKS if any(name in vars(base) for base in manager.__mro__))
+
+
+def fires(manager: type, hook: str, layer: int, facts: Mapping[str, int | float]) -> bool:
+    """Whether some binding of the hook runs in a layer of a model of these facts."""
+    if not any(hook in vars(base) for base in manager.__mro__):
+        return False
+    return any(guard is None or guard(layer, facts) for guard in manager.GUARDS.get(hook, (None,)))

@@ -8,7 +8,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sparsec.model_facts import ModelFacts
+    from sparsec_runtime.models.outline import ModelOutline
+
     from sparsec.pipeline import Compilation
 
 WIDTH = 116
@@ -18,7 +19,7 @@ WIDTH = 116
 class TargetReport:
     """kernels: generated ones of the decode step, in their order; eager: why the step has no graph; positions: how a graph counts them anew, "" where it does
     not; evictions: how rows go after a step of a graph, "" where none do; masked: why chunks of a prompt run in torch; no_library: why cuDNN attends no part of
-    a chunk (None: it depends on the model, and none was given)."""
+    a chunk (None: it depends on the model, and none was given). eager without a model: what speaks against a graph on every one."""
 
     target: str
     kernels: tuple[str, ...]
@@ -29,17 +30,25 @@ class TargetReport:
     no_library: tuple[str, ...] | None
 
 
-def target_report(compilation: Compilation, model: ModelFacts | None) -> TargetReport:
+def target_report(compilation: Compilation, model: ModelOutline | None) -> TargetReport:
     """Of a CUDA device; elsewhere every step runs the torch functions."""
-    from sparsec_runtime.gpu.eligible import reasons_against_graph
-
     from sparsec.pipeline import load_manager
 
     method = load_manager(compilation)
     kernels = tuple(re.findall(r"^def (\w+)\(", compilation.decode or "", re.MULTILINE))
-    eager, no_library = reasons_against_graph(method), None if model is None else _no_library(model)
+    eager, no_library = _eager(method, model), None if model is None else _no_library(model)
     positions, evictions = ("", "") if eager else (_positions(method), _evictions(method))
     return TargetReport(compilation.target, kernels, eager, positions, evictions, _masked(method), no_library)
+
+
+def _eager(method: type, model: ModelOutline | None) -> tuple[str, ...]:
+    """What the engine refuses to capture, in its order."""
+    from sparsec_runtime.gpu.eligible import model_reasons, reasons_against_graph, reasons_of_layers
+
+    from sparsec.model_facts import from_shape
+
+    reasons = reasons_against_graph(method)
+    return reasons if model is None else reasons + model_reasons(method, model) + reasons_of_layers(method, from_shape(model.shape).names())
 
 
 def _positions(method: type) -> str:
@@ -48,6 +57,7 @@ def _positions(method: type) -> str:
     if method.DECODE.turns_keys:
         return "ranks among the rows held: attention reads K before RoPE and turns it"
     return "ranks among the rows held: only the first and the newest rows are, so K lies turned and two queries are asked, one of each"
+
 
 def _evictions(method: type) -> str:
     plan, moved = method.DECODE, "those that stay are moved up, in order"
@@ -66,11 +76,11 @@ def _masked(method: type) -> tuple[str, ...]:
     return reasons_against_plain_prefill(method)
 
 
-def _no_library(model: ModelFacts) -> tuple[str, ...]:
+def _no_library(model: ModelOutline) -> tuple[str, ...]:
     import torch
     from sparsec_runtime.gpu.cuts import shape_reasons
 
-    return shape_reasons(model.head_dim, getattr(torch, model.dtype))
+    return shape_reasons(model.shape.head_dim, getattr(torch, model.shape.dtype))
 
 
 def report_text(report: TargetReport, method: str) -> str:
@@ -80,6 +90,8 @@ def report_text(report: TargetReport, method: str) -> str:
     else:
         lines += _entry("decode step", f"one CUDA graph a batch size; generated kernels: {', '.join(report.kernels)}")
         lines += _entry("", f"read them: sparsec compile {method} --emit decode")
+        if report.no_library is None:
+            lines += _entry("", "--model tells whether kernels do all that its layers do")
     if report.positions:
         lines += _entry("positions", report.positions)
     if report.evictions:

@@ -88,12 +88,25 @@ def _explain(args: argparse.Namespace) -> str:
     context = args.context or (min(CONTEXT, model.context) if model is not None else CONTEXT)
     params = resolve(compilation.checked, given, model.names(), context) if model is not None else {}
     estimate = _estimate(compilation, params, model, context, args) if model is not None else None
-    report = target_report(compilation, model) if args.target is not None else None
+    report = target_report(compilation, _outline(args.model)) if args.target is not None else None
     if args.format == "json":
         return _json(compilation, params, estimate, report)
     cites = tuple(item.text for item in compilation.checked.method.of(t.Cite))
     text = explain_text(compilation.facts, compilation.source.path, cites, params, estimate)
     return text if report is None else f"{text}\n{report_text(report, args.method)}"
+
+
+def _outline(model: str | None):
+    """What the model's config says of its layers."""
+    if model is None:
+        return None
+    from sparsec_runtime.models.errors import ModelError
+    from sparsec_runtime.models.outline import load_outline
+
+    try:
+        return load_outline(model)
+    except ModelError as error:
+        raise CommandError(str(error)) from error
 
 
 def _compilation(method: str, given: dict[str, str], model, target: str | None):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sparsec_runtime.models.outline import load_outline
+
 from sparsec.codegen.target_report import report_text, target_report
 from sparsec.diagnostics import Source
-from sparsec.model_facts import load_model_facts
 from sparsec.pipeline import Compilation
 
 
@@ -70,7 +71,7 @@ def test_the_torch_target_says_that_it_was_asked_for() -> None:
 
 
 def test_prompts_name_what_keeps_cudnn_out() -> None:
-    dense, facts = Compilation.load("dense"), load_model_facts("llama-3.1-8b")
-    assert target_report(dense, facts).no_library == () and target_report(dense, None).no_library is None
-    wide = target_report(dense, replace(facts, head_dim=256, dtype="float32"))
+    dense, model = Compilation.load("dense"), load_outline("llama-3.1-8b")
+    assert target_report(dense, model).no_library == () and target_report(dense, None).no_library is None
+    wide = target_report(dense, replace(model, shape=replace(model.shape, head_dim=256, dtype="float32")))
     assert len(wide.no_library) == 2 and "256 channels" in report_text(wide, "dense")

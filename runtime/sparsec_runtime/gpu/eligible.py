@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..cache import CacheManager
 from ..decode_plan import DecodePlan
-from ..hooks import AFTER_ATTENTION, BEFORE_ATTENTION, FINISH_STEP, bound_hooks
+from ..hooks import AFTER_ATTENTION, BEFORE_ATTENTION, FINISH_STEP, bound_hooks, fires
 from ..layout import Layout
 from ..models.loading import LoadedModel
+from ..models.outline import ModelOutline
 from ..rope import Rope
 
 DECODE_HOOKS = (*BEFORE_ATTENTION["decode"], *AFTER_ATTENTION["decode"], FINISH_STEP)
@@ -34,11 +37,16 @@ def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
 
 
 def layer_reasons(manager: CacheManager) -> tuple[str, ...]:
-    """What single layers do that the kernels do not."""
-    if manager.DECODE.tokens is None:
+    """What single layers of a manager's model do that the kernels do not."""
+    return reasons_of_layers(type(manager), manager.model_facts)
+
+
+def reasons_of_layers(method: type[CacheManager], facts: Mapping[str, int | float]) -> tuple[str, ...]:
+    """The same of a model of these facts, by their names in the language."""
+    if method.DECODE.tokens is None:
         return ()
     hooks = ("build_decode_selection", "after_decode_attention")
-    both = [layer for layer in range(manager.storage.layers) if all(manager.fires(hook, layer) for hook in hooks)]
+    both = [layer for layer in range(int(facts["n_layers"])) if all(fires(method, hook, layer, facts) for hook in hooks)]
     return tuple(f"layer {layer} chooses tokens and reads chosen ones: what chooses reads all" for layer in both)
 
 
@@ -55,11 +63,11 @@ def _zone_reasons(layout: Layout, plan: DecodePlan) -> list[str]:
     return reasons + [f"a block of {block} values is no power of two" for block in blocks if block & (block - 1)]
 
 
-def model_reasons(method: type[CacheManager], model: LoadedModel) -> tuple[str, ...]:
+def model_reasons(method: type[CacheManager], model: LoadedModel | ModelOutline) -> tuple[str, ...]:
     """What a model has that the kernels do not do."""
-    activation = model.module.config.hidden_act
+    activation = model.config.hidden_act
     reasons = () if activation == "silu" else (f"the MLP's activation is {activation}, not silu",)
-    experts = max(getattr(model.module.config, name, None) or 0 for name in EXPERTS)
+    experts = max(getattr(model.config, name, None) or 0 for name in EXPERTS)
     if experts > 1:
         reasons += (f"the MLP is a mixture of {experts} experts: no kernel routes tokens to them yet",)
     return reasons + rope_reasons(method, model.rope, model.shape.head_dim)

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from ..rope import Rope
 from .adapters import AttentionContext, adapt
 from .catalog import BUILTINS
 from .convert import load_gguf, read_weights
 from .errors import ModelError
+from .outline import bare_module, rotary_of
 from .progress import Progress, default_progress
 from .pull import pull
 from .shape import ModelShape, presets, resolve_config
@@ -38,6 +38,11 @@ class LoadedModel:
     dtype: torch.dtype
     rope: Rope
     eos_ids: tuple[int, ...]
+
+    @property
+    def config(self) -> PretrainedConfig:
+        """transformers', with what it makes of absent keys."""
+        return self.module.config
 
     @torch.no_grad()
     def forward(self, input_ids: Tensor, positions: Tensor, attention: AttentionContext, logits_at: Tensor | None = None) -> Tensor:
@@ -120,23 +125,11 @@ def _load_gguf(path: Path, dtype: DTypeName, device: torch.device) -> LoadedMode
 def _load_dummy(name: str, dtype: DTypeName, device: torch.device, seed: int) -> LoadedModel:
     config = resolve_config(name)
     shape = ModelShape.from_config(config, name)
-    options = {key: value for key, value in config.items() if key not in ("model_type", "quantization_config")}
-    with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(_config_of(shape, options), dtype=_dtype(dtype, shape))
-    module = module.to_empty(device=device)
+    module = bare_module(config, shape, _dtype(dtype, shape)).to_empty(device=device)
     module.tie_weights()
-    module.model.rotary_emb = type(module.model.rotary_emb)(config=module.config).to(device)
+    module.model.rotary_emb = rotary_of(module, device)
     _fill(module, seed)
     return _assemble(module.eval(), shape, device, ByteTokenizer())
-
-
-def _config_of(shape: ModelShape, options: dict[str, object]) -> PretrainedConfig:
-    """The library's config; what it refuses is an error of the model's config.json."""
-    try:
-        return AutoConfig.for_model(shape.family, **options)
-    except (StrictDataclassError, ValueError, TypeError) as error:
-        reason = error.__cause__ or error
-        raise ModelError(f"the config of '{shape.name}' is not a {shape.family} config: {reason}", "correct its config.json") from error
 
 
 @torch.no_grad()
