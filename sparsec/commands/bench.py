@@ -54,7 +54,7 @@ def _add_decode(parser: argparse.ArgumentParser) -> None:
 def _add_prefill(parser: argparse.ArgumentParser) -> None:
     _add_method(parser)
     _add_size(parser, context=32768)
-    parser.add_argument("--batch", type=int, default=1, help="requests whose prompts are computed one after another, resident until the last one's end (default 1)")
+    parser.add_argument("--batch", type=int, default=1, help="prompts, computed one after another, whose requests stay until the last one's end (default 1)")
     parser.add_argument("--lengths", type=int, default=0, help="further prompts, of random lengths up to --context (default 0)")
     parser.add_argument("--repetitions", type=int, default=3, help="prompts of the whole context, of which the median counts (default 3)")
     _add_file(parser)
@@ -77,6 +77,7 @@ def _add_kernels(parser: argparse.ArgumentParser) -> None:
 
 def _add_plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="rows of results, a line of JSON each")
+    parser.add_argument("--run", dest="run_id", metavar="ID", help="rows of this run (default: that of the last measured row)")
     parser.add_argument("--out", type=Path, required=True, metavar="PNG")
 
 
@@ -200,11 +201,13 @@ def _plot(args: argparse.Namespace) -> int:
     if not args.file.is_file():
         raise CommandError(f"there is no file {args.file}", exit_code=2)
     try:
-        draw(read_rows(args.file), args.out)
+        draw(read_rows(args.file), args.out, args.run_id)
     except MissingLibrary as error:
         raise CommandError(str(error), exit_code=3) from error
     except ValueError as error:
         raise CommandError(f"{args.file}: {error}", exit_code=2) from error
+    except OSError as error:
+        raise CommandError(f"cannot write {args.out}: {error.strerror}", exit_code=3) from error
     print(f"wrote {args.out}")
     return 0
 
