@@ -89,7 +89,7 @@ class DecodePlan:
     """`hooks` are those that the shapes below cover; finish_step among them only evicts or moves, when the host's counts say so.
 
     idle: hooks that a decode step runs and in which the method does nothing then, since it acts in prompts alone.
-    turns_keys: K lies un-rotated, and attention turns it at its rank among the rows held.
+    turns_keys: K lies un-rotated, and attention turns it at its rank among the rows held. unkept: states, summaries and zones of the hooks that reasons name.
     """
 
     hooks: tuple[str, ...] = ()
@@ -101,6 +101,7 @@ class DecodePlan:
     moves: Moves | None = None
     turns_keys: bool = False
     reasons: tuple[str, ...] = ()
+    unkept: tuple[str, ...] = ()
 
     def asks_firsts(self, position: Position) -> bool:
         """Whether the first rows are asked by a query of their own: where a layout's positions are counted anew and K lies turned all the same."""

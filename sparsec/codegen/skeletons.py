@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from sparsec.codegen.keep_rows import keep_rows
 from sparsec.codegen.pattern import fill
-from sparsec.codegen.plan import Accumulate, Attend, Bind, Binding, Evict, Op, Plan, Skip, Step, Update, walk
+from sparsec.codegen.plan import Accumulate, Attend, Bind, Binding, Evict, Move, Op, Plan, Skip, Step, Update, walk
 from sparsec.codegen.token_choice import TokensOf, token_choice
 from sparsec.codegen.turned_keys import turns_keys
 from sparsec.codegen.zone_moves import zone_moves
@@ -98,6 +98,7 @@ def match_skeletons(plan: Plan) -> Skeletons:
     hooks: list[str] = []
     reasons: list[str] = []
     idle: list[str] = []
+    unkept: set[str] = set()
     for hook in DECODE_HOOKS:
         bound = [binding for binding in plan.bindings if hook in binding.hooks]
         bindings = [binding for binding in bound if not _only_in_prompts(binding)]
@@ -107,6 +108,7 @@ def match_skeletons(plan: Plan) -> Skeletons:
         found = _MATCHERS.get(hook, _no_kernel)(plan, bindings)
         if isinstance(found, str):
             reasons.append(f"line {bindings[0].line}, on {hook}: {found}")
+            unkept |= _held_by(bindings)
         else:
             hooks.append(hook)
             fields |= found
@@ -118,6 +120,8 @@ def match_skeletons(plan: Plan) -> Skeletons:
         fields["turns_keys"] = True
     if reasons:
         fields["reasons"] = _tuple(reasons)
+    if unkept:
+        fields["unkept"] = _tuple(sorted(unkept))
     return Skeletons(fields, tuple(reasons))
 
 
@@ -206,6 +210,13 @@ def _moves(plan: Plan, bindings: list[Binding]) -> Found:
 _MATCHERS: Mapping[str, Callable[[Plan, list[Binding]], Found]] = {
     "after_decode_attention": _after_attention, "build_decode_selection": _selection, "finish_step": _moves,
 }  # fmt: skip
+
+
+def _held_by(bindings: list[Binding]) -> set[str]:
+    """States, summaries and zones that the bindings read or change."""
+    steps = [step for binding in bindings for step in binding.steps]
+    read = {str(op.detail[0]) for step in steps for _, root in _operands(step) for op in walk(root) if op.name in ("state", "shared", "summary")}
+    return read | {step.target for step in steps if isinstance(step, Update)} | {step.zone for step in steps if isinstance(step, Move)}
 
 
 def _effects(bindings: list[Binding]) -> list[Step]:

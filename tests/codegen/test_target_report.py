@@ -75,3 +75,27 @@ def test_prompts_name_what_keeps_cudnn_out() -> None:
     assert target_report(dense, model).no_library == () and target_report(dense, None).no_library is None
     wide = target_report(dense, replace(model, shape=replace(model.shape, head_dim=256, dtype="float32")))
     assert len(wide.no_library) == 2 and "256 channels" in report_text(wide, "dense")
+
+
+def test_what_only_follows_from_a_hook_without_a_kernel_is_not_said() -> None:
+    """Each page's summaries, a state and a zone: the hook that reads or fills them is named, and no more."""
+    report = target_report(Compilation.load("quest", params={"heads": "query_head"}), None)
+    assert len(report.eager) == 1 and report.eager[0].startswith("line 21, on build_decode_selection: ")
+    texts = {
+        "after_decode_attention": "  state care[t, h]: f32 = 0\n  on after_decode_attention {\n    care[t, h] += 2 * sum[i, g](probs[i, h, g, t])\n  }\n"
+        "  on finish_step when len > 8 {\n    evict keep top[t](care[t, h], 8)\n  }\n",
+        "finish_step": "  zone tail {\n  }\n  zone rest {\n  }\n  on finish_step when len > 8 {\n    move every(3) to rest\n  }\n",
+    }
+    for hook, text in texts.items():
+        (reason,) = target_report(Compilation(Source("mine.sparse", f"sparse 1\nmethod mine {{\n{text}}}\n")), None).eager
+        assert f", on {hook}: " in reason
+
+
+def test_a_state_that_no_named_hook_touches_is_still_said() -> None:
+    text = (
+        "sparse 1\nmethod mine {\n  state care[t, h]: f32 = 0\n  on after_prefill_attention {\n    care[t, h] += sum[i, g](probs[i, h, g, t])\n  }\n"
+        "  on build_decode_selection when len > 8 {\n    attend recent(8)\n  }\n"
+        "  on end_of_prompt when len > 8 {\n    evict keep top[t](care[t, h], 8)\n  }\n}\n"
+    )
+    hook, state = target_report(Compilation(Source("mine.sparse", text)), None).eager
+    assert ", on build_decode_selection: " in hook and state == "state 'care' is kept by no kernel"

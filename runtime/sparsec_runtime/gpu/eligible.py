@@ -18,7 +18,7 @@ EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")  # how transf
 
 
 def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
-    """Empty: decode runs as a graph. The order is that of the step."""
+    """Empty: decode runs as a graph. The order is that of the step; what only follows from a hook without a kernel is not said."""
     layout, plan = method.LAYOUT, method.DECODE
     reasons = list(plan.reasons)
     if method.decode_kernels is None and not reasons:
@@ -29,9 +29,9 @@ def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
     reasons += _zone_reasons(layout, plan)
     if layout.position == "rank" and (plan.pages is not None or plan.tokens is not None):
         reasons.append("positions are counted anew inside the cache, and the step chooses rows: the kernel that turns keys reads all that are held")
-    known = {choice.state for choice in (plan.mass, plan.tokens) if choice is not None}
+    known = {choice.state for choice in (plan.mass, plan.tokens) if choice is not None} | set(plan.unkept)
     reasons += [f"state '{state.name}' is kept by no kernel" for state in layout.states if state.name not in known]
-    bounds = {plan.pages.low, plan.pages.high} if plan.pages is not None else set()
+    bounds = {plan.pages.low, plan.pages.high, *plan.unkept} if plan.pages is not None else set(plan.unkept)
     reasons += [f"summary '{summary.name}' is kept by no kernel" for summary in layout.summaries if summary.name not in bounds]
     return tuple(reasons)
 
@@ -54,6 +54,8 @@ def _zone_reasons(layout: Layout, plan: DecodePlan) -> list[str]:
     """Kernels read one raw zone, or a raw one whose oldest rows move to another, raw or coded one."""
     if len(layout.zones) == 1 and layout.zones[0].raw:
         return []
+    if len(layout.zones) == 2 and layout.zones[0].raw and layout.zones[1].name in plan.unkept:
+        return []  # the hook that moves rows there has no kernel
     if plan.moves is None or len(layout.zones) != 2 or not layout.zones[0].raw:
         return ["rows lie in several zones, or in a codec: kernels read a raw zone whose oldest rows move to one other zone"]
     reasons = [] if layout.scope == "shared" and layout.position == "logical" else ["rows in two zones are read where all layers and heads hold as many"]
