@@ -15,6 +15,7 @@ AFTER_ATTENTION = {
 END_OF_PROMPT = "end_of_prompt"
 FINISH_STEP = "finish_step"
 
+PROMPT_HOOKS = (*BEFORE_ATTENTION["prefill"], *AFTER_ATTENTION["prefill"], END_OF_PROMPT, FINISH_STEP)  # of a prefill step, as they fire
 _LAYER_HOOKS = (*BEFORE_ATTENTION["prefill"], *BEFORE_ATTENTION["decode"], *AFTER_ATTENTION["prefill"], *AFTER_ATTENTION["decode"])
 HOOKS = frozenset((*_LAYER_HOOKS, END_OF_PROMPT, FINISH_STEP))
 

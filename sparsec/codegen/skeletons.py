@@ -130,6 +130,11 @@ def _only_in_prompts(binding: Binding) -> bool:
     return any(isinstance(step, Skip) and str(step.condition) == "prefilling" for step in binding.steps)
 
 
+def only_in_decode(binding: Binding) -> bool:
+    """Whether the binding leaves at once while a prompt is read."""
+    return any(isinstance(step, Skip) and str(step.condition) == "map(not, prefilling)" for step in binding.steps)
+
+
 Found = dict[str, object] | str
 
 

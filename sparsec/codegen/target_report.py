@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING
+
+from sparsec.codegen.skeletons import only_in_decode
 
 if TYPE_CHECKING:
     from sparsec_runtime.models.outline import ModelOutline
@@ -18,7 +21,7 @@ WIDTH = 116
 @dataclass(frozen=True, slots=True)
 class TargetReport:
     """kernels: generated ones of the decode step, in their order; eager: why the step has no graph; positions: how a graph counts them anew, "" where it does
-    not; evictions: how rows go after a step of a graph, "" where none do; masked: why chunks of a prompt run in torch; no_library: why cuDNN attends no part of
+    not; evictions: how rows go after a step of a graph, "" where none do; prompt_hooks: what each does a prompt's work in; masked: why chunks of a prompt run in torch; no_library: why cuDNN attends no part of
     a chunk (None: it depends on the model, and none was given). eager without a model: what speaks against a graph on every one."""
 
     target: str
@@ -26,6 +29,7 @@ class TargetReport:
     eager: tuple[str, ...]
     positions: str
     evictions: str
+    prompt_hooks: tuple[str, ...]
     masked: tuple[str, ...]
     no_library: tuple[str, ...] | None
 
@@ -38,7 +42,8 @@ def target_report(compilation: Compilation, model: ModelOutline | None) -> Targe
     kernels = tuple(re.findall(r"^def (\w+)\(", compilation.decode or "", re.MULTILINE))
     eager, no_library = _eager(method, model), None if model is None else _no_library(model)
     positions, evictions = ("", "") if eager else (_positions(method), _evictions(method))
-    return TargetReport(compilation.target, kernels, eager, positions, evictions, _masked(method), no_library)
+    masked = _masked(method)
+    return TargetReport(compilation.target, kernels, eager, positions, evictions, _prompt_hooks(compilation, bool(masked)), masked, no_library)
 
 
 def _eager(method: type, model: ModelOutline | None) -> tuple[str, ...]:
@@ -70,6 +75,24 @@ def _evictions(method: type) -> str:
     return f"kernels between two graphs; {moved}, also where one row goes: {'attention' if plan.turns_keys else 'a choice of tokens'} takes slots for ranks"
 
 
+def _prompt_hooks(compilation: Compilation, masked: bool) -> tuple[str, ...]:
+    """A line for each hook that acts while a prompt is read, in their order."""
+    from sparsec_runtime.hooks import PROMPT_HOOKS
+
+    functions = {node.name: ast.unparse(node) for node in ast.parse(compilation.kernels).body if isinstance(node, ast.FunctionDef)}
+    bound = [(hook, binding) for hook in PROMPT_HOOKS for binding in compilation.plan.bindings if hook in binding.hooks and not only_in_decode(binding)]
+    kernels = "; Triton kernels sum the probs"
+    return tuple(
+        f"line {binding.line}, on {hook}: torch functions{kernels if _sums_on_device(functions[binding.function], masked) else ''}" for hook, binding in bound
+    )
+
+
+def _sums_on_device(function: str, masked: bool) -> bool:
+    """Whether a generated function asks for a mass that the runtime leaves to kernels: of a chunk that sees all rows, or of a window whose probs it does not read."""
+    of_chunk, of_window = "view.mass(" in function, re.search(r"(?<!view)\.mass\(", function) is not None
+    return (of_chunk and not masked) or (of_window and ".probs" not in function)
+
+
 def _masked(method: type) -> tuple[str, ...]:
     from sparsec_runtime.gpu.cuts import reasons_against_plain_prefill
 
@@ -96,14 +119,16 @@ def report_text(report: TargetReport, method: str) -> str:
         lines += _entry("positions", report.positions)
     if report.evictions:
         lines += _entry("evictions", report.evictions)
+    for n, hook in enumerate(report.prompt_hooks):
+        lines += _entry("prompt hooks" if n == 0 else "", hook)
     if report.masked:
         lines += _entry("prompt chunks", "in torch, by blocks of queries, because", report.masked)
     elif report.no_library is None:
-        lines += _entry("prompt chunks", "cuDNN attention in buckets and a Triton kernel for the rest; --model tells whether cuDNN takes its heads")
+        lines += _entry("prompt chunks", "cuDNN attention in buckets (from compute capability 9 on), a Triton kernel for the rest; --model tells whether cuDNN takes its heads")
     elif report.no_library:
         lines += _entry("prompt chunks", "a Triton kernel alone, because", report.no_library)
     else:
-        lines += _entry("prompt chunks", "cuDNN attention in buckets, a Triton kernel for the rest, merged by log-sum-exp")
+        lines += _entry("prompt chunks", "cuDNN attention in buckets (from compute capability 9 on), a Triton kernel for the rest, merged by log-sum-exp")
     return "\n".join(lines) + "\n"
 
 

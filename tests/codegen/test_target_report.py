@@ -99,3 +99,29 @@ def test_a_state_that_no_named_hook_touches_is_still_said() -> None:
     )
     hook, state = target_report(Compilation(Source("mine.sparse", text)), None).eager
     assert ", on build_decode_selection: " in hook and state == "state 'care' is kept by no kernel"
+
+
+def test_each_prompt_hook_says_what_runs_it_with_its_line() -> None:
+    sums = "torch functions; Triton kernels sum the probs"
+    expected = {
+        "h2o": (f"line 22, on after_prefill_attention: {sums}", "line 27, on end_of_prompt: torch functions", "line 27, on finish_step: torch functions"),
+        "snapkv": (f"line 15, on end_of_prompt: {sums}",),
+        "dense": (),
+        "quest": (),
+    }
+    for name, lines in expected.items():
+        compilation = Compilation.load(name)
+        report = target_report(compilation, None)
+        assert report.prompt_hooks == lines
+        assert [line[16:] for line in report_text(report, name).splitlines() if ": torch functions" in line] == list(lines)
+
+
+def test_masked_chunks_are_summed_in_torch_and_decode_has_no_prompt_hook() -> None:
+    text = (
+        "sparse 1\nmethod mine {\n  state care[t, h]: f32 = 0\n"
+        "  on build_prefill_selection when len > 8 {\n    attend recent(8)\n  }\n"
+        "  on after_prefill_attention {\n    care[t, h] += sum[i, g](probs[i, h, g, t])\n  }\n"
+        "  on finish_step when decoding and len > 8 {\n    evict keep top[t](care[t, h], 8)\n  }\n}\n"
+    )
+    report = target_report(Compilation(Source("mine.sparse", text)), None)
+    assert report.prompt_hooks == ("line 4, on build_prefill_selection: torch functions", "line 7, on after_prefill_attention: torch functions")
