@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import torch
 from sparsec_runtime.gpu.forward import DecodeForward
 from sparsec_runtime.gpu.tuning import ProjectionTiles, Tuning
+from sparsec_runtime.models.shape import ModelShape
 from torch import Tensor
 
 FAR = 3  # rows behind those of the batch: no numbers before, and untouched
@@ -37,6 +38,15 @@ def forward_of(tuning: Tuning, hidden: int, intermediate: int = 0) -> DecodeForw
     model = SimpleNamespace(shape=SimpleNamespace(hidden=hidden, intermediate=intermediate, rms_eps=1e-6))
     nothing: tuple[bool, ...] = ()
     return DecodeForward(model, [], None, None, nothing, nothing, nothing, nothing, tuning, False, None)
+
+
+def tiles_for(shape: ModelShape, side: int) -> dict[tuple[int, int], tuple[tuple[int, ProjectionTiles], ...]]:
+    """For up to 16 rows of a tiny model, for every projection of a layer; those to the residual are split."""
+    heads, kv = shape.q_heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    whole, two, four = (ProjectionTiles(side, side, 2, 4, splits) for splits in (1, 2, 4))
+    tiles = {(heads + 2 * kv, shape.hidden): whole, (2 * shape.intermediate, shape.hidden): whole}
+    tiles |= {(shape.hidden, heads): two, (shape.hidden, shape.intermediate): four}
+    return {weight: ((16, one),) for weight, one in tiles.items()}
 
 
 @contextmanager

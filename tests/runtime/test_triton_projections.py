@@ -13,7 +13,7 @@ if torch.cuda.is_available():
 os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
 from engines import engine, ids_of_rows, with_kernels
-from projections import assert_adds_to_the_residual, assert_gates, assert_projects, in_any_dtype
+from projections import assert_adds_to_the_residual, assert_gates, assert_projects, in_any_dtype, tiles_for
 from sparsec_runtime.gpu.tuning import _HOPPER, ProjectionTiles, tuning_of
 
 ROWS = (1, 2, 8, 16, 22, 64)
@@ -66,12 +66,7 @@ def test_tiles_are_for_sixteen_bits_alone():
 def test_decode_with_every_projection_by_our_kernels_gives_the_ids_of_the_eager_path(name):
     """One of the three has a bias, one a hidden width that is no power of two."""
     made, lengths, new = with_kernels(engine("dense", model=name)), (3, 17), 4
-    shape = made.model.shape
-    hidden, heads = shape.hidden, shape.head_dim * shape.q_heads
-    whole, split = ProjectionTiles(16, 16, 1, 4), ProjectionTiles(16, 16, 1, 4, splits=2)
-    tiles = {(heads + 2 * shape.kv_heads * shape.head_dim, hidden): whole, (2 * shape.intermediate, hidden): whole}
-    tiles |= {(hidden, heads): split, (hidden, shape.intermediate): replace(split, splits=4)}
-    tuning = in_any_dtype(made.graphs.forward.tuning, {shape: ((4, one),) for shape, one in tiles.items()})
+    tuning = in_any_dtype(made.graphs.forward.tuning, tiles_for(made.model.shape, side=16))
     made.graphs.forward = replace(made.graphs.forward, tuning=tuning)
     assert ids_of_rows(made, lengths, new) == ids_of_rows(engine("dense", model=name), lengths, new)
-    assert tuning.used == set(tiles), "every projection of a layer is by our kernels"
+    assert tuning.used == set(tuning.projections) and len(tuning.used) == 4, "every projection of a layer is by our kernels"
