@@ -18,16 +18,21 @@ def generated(method):
 
 
 def paged(lengths, heads, dim, dtype):
-    """K, V pools [unit, slot, channel], tables [row, 1, page] with pages in random order, and q's generator is left where it is."""
+    """K, V pools [unit, slot, channel] and tables [row, 1, page] with pages in random order. What no row holds is no number: the rest of a last page, and a
+    page that all unused entries of the tables name."""
     pages = [-(-n // PAGE) for n in lengths]
-    order = torch.randperm(sum(pages), device="cuda") + 1
-    table = torch.zeros(len(lengths), 1, max(pages), dtype=torch.int32, device="cuda")
-    first = 0
-    for row, count in enumerate(pages):
-        table[row, 0, :count] = order[first : first + count]
-        first += count
-    k = torch.randn((sum(pages) + 1) * heads, PAGE, dim, device="cuda", dtype=dtype)
-    return k, torch.randn_like(k), table
+    order = torch.randperm(sum(pages), device="cuda").to(torch.int32) + 1
+    nobody = sum(pages) + 1
+    k, v = (torch.randn((nobody + 1) * heads, PAGE, dim, device="cuda", dtype=dtype) for _ in "kv")
+    table = torch.full((len(lengths), 1, max(pages)), nobody, dtype=torch.int32, device="cuda")
+    for row, places in enumerate(order.split(pages)):
+        table[row, 0, : len(places)] = places
+    for pool in (k, v):
+        pool[nobody * heads :] = float("nan")
+        for row, length in enumerate(lengths):
+            if length % PAGE:
+                pool[int(table[row, 0, length // PAGE]) * heads :][:heads, length % PAGE :] = float("nan")
+    return k, v, table
 
 
 def rows_of(pool, table, row, length, heads):
@@ -35,8 +40,33 @@ def rows_of(pool, table, row, length, heads):
     return pool[units].permute(1, 0, 2, 3).flatten(1, 2)[:, :length].double()
 
 
+def test_rows_that_name_the_same_pages_read_the_same_rows():
+    """One row begins as another, up to a whole page, and one is the beginning of it, up to the middle of a page."""
+    kernels, dtype = generated("dense"), torch.bfloat16
+    torch.manual_seed(1)
+    heads, group, dim, lengths = 2, 4, 128, (3000, 2100, 1000)
+    k, v, table = paged(lengths, heads, dim, dtype)
+    table[1, 0, :100] = table[0, 0, :100]
+    table[2, 0, :63] = table[0, 0, :63]
+    q = torch.randn(3, heads * group, dim, device="cuda", dtype=dtype)
+    held = torch.tensor(lengths, dtype=torch.int32, device="cuda")
+    part, lse = torch.full((3 * heads * 40, group, dim), float("nan"), device="cuda"), torch.full((3 * heads * 40, group), float("nan"), device="cuda")
+    out, row_lse = torch.full_like(q, float("nan")), torch.full((3, heads * group), float("nan"), device="cuda")
+    common = {"entries": 3, "EP": 16, "H": heads, "G": group, "D": dim, "DP": dim, "CHUNK": 1024}
+    kernels.attend_rows[(97,)](
+        q, k, v, table, held, part, lse, scale2=dim**-0.5 * 1.4426950408889634, table_row=table.stride(0),
+        GP=16, PAGE=PAGE, TILE=64, STAGES=2, EXACT=False, **common,
+    )  # fmt: skip
+    kernels.merge_chunks[(3, heads * group)](part, lse, held, out, row_lse, TILE=32, **common)
+    for row, length in enumerate(lengths):
+        keys, values = (rows_of(pool, table, row, length, heads) for pool in (k, v))
+        scores = torch.einsum("hgd,htd->hgt", q[row].double().view(heads, group, dim), keys) * dim**-0.5
+        wanted = (scores.softmax(-1) @ values).flatten(0, 1)
+        assert ((out[row].double() - wanted).norm() / wanted.norm()).item() < TOLERANCE[dtype], length
+
+
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize(("heads", "group", "dim"), [(2, 4, 128), (3, 1, 64), (2, 7, 80), (1, 16, 96), (2, 2, 256)])
+@pytest.mark.parametrize(("heads", "group", "dim"), [(2, 4, 128), (3, 1, 64), (2, 7, 80), (1, 16, 96), (2, 8, 256)])
 def test_attention_equals_plain_attention_over_ragged_rows(heads, group, dim, dtype):
     kernels = generated("h2o")
     torch.manual_seed(heads * group + dim)
