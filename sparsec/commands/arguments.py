@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from sparsec_runtime.models.shape import DTYPE_BYTES
+
 from sparsec.failures import CommandError
 
 DEFAULT_MODEL = "smollm2-135m"
@@ -26,7 +28,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", default=DEFAULT_MODEL,
         help=f"built-in name, local Hugging Face directory, .gguf file, or a shape with --load-format dummy (default {DEFAULT_MODEL})",
     )  # fmt: skip
-    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
+    parser.add_argument("--dtype", choices=("auto", *DTYPE_BYTES), default="auto", help="of weights and KV (default auto: what the model's config states)")
     parser.add_argument("--device", default="auto", help="cpu, cuda or auto (default auto: CUDA where there is a device)")
     parser.add_argument("--load-format", choices=("auto", "dummy"), default="auto", help="dummy: random weights of the shape")
 

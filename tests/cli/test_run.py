@@ -32,6 +32,15 @@ def test_every_method_runs_beside_dense_and_reports_one_object(capsys, method):
         assert stats["kv_bytes"] == stats["kv_bytes_dense"]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_dtype_is_that_of_the_kv(capsys, dtype):
+    held = {}
+    for name in (dtype, "float32"):
+        assert main(["run", "dense", *DUMMY[:4], "--ignore-eos", "--dtype", name, "--prompt", "a day", "--max-tokens", "4", "--stats", "json"]) == 0
+        held[name] = json.loads(capsys.readouterr().out.splitlines()[-1])["kv_bytes"]
+    assert 2 * held[dtype] == held["float32"]
+
+
 def test_a_budget_in_percent_is_a_share_of_the_prompt(capsys):
     stats = run_json(capsys, "snapkv", "--raw", "--prompt", "x" * 200, "--max-tokens", "2", "--param", "budget=25%")
     assert stats["params"]["budget"] == 50

@@ -108,6 +108,13 @@ def test_dummy_weights_come_in_bf16_with_an_fp32_rope_and_tied_embeddings() -> N
     assert model.module.lm_head.weight is model.module.model.embed_tokens.weight
 
 
+def test_a_dtype_is_one_of_those_that_configs_may_state() -> None:
+    model = load_model("tiny-qwen2", dtype="float16", load_format="dummy")
+    assert model.dtype == torch.float16 and model.shape.dtype == "float16"
+    with pytest.raises(ModelError, match=r"dtype 'int8' is not supported\n  help: auto, float32, bfloat16, float16"):
+        load_model("tiny-qwen2", dtype="int8", load_format="dummy")
+
+
 def test_a_preset_without_weights_says_how_to_get_some() -> None:
     with pytest.raises(ModelError, match="dummy"):
         load_model("tiny-llama")

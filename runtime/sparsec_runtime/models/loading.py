@@ -22,7 +22,7 @@ from .pull import pull
 from .shape import ModelShape, presets, resolve_config
 from .tokenizer import ByteTokenizer, ModelTokenizer, Tokenizer, directory_tokenizer, eos_ids_of, gguf_tokenizer, has_tokenizer
 
-DTypeName = Literal["auto", "float32", "bfloat16"]
+DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 LoadFormat = Literal["auto", "dummy"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -171,8 +171,8 @@ def _directory_tokenizer(path: Path, module: PreTrainedModel) -> Tokenizer:
 def _dtype(dtype: DTypeName, shape: ModelShape) -> torch.dtype:
     if dtype == "auto":
         return DTYPES[shape.dtype]
-    if dtype not in ("float32", "bfloat16"):
-        raise ModelError(f"dtype '{dtype}' is not supported", "auto, float32 or bfloat16")
+    if dtype not in DTYPES:
+        raise ModelError(f"dtype '{dtype}' is not supported", f"auto, {', '.join(DTYPES)}")
     return DTYPES[dtype]
 
 
