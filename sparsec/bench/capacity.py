@@ -6,7 +6,7 @@ Residents are compressed prompts with room for new tokens; prompts are computed 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import torch
 from sparsec_runtime.cache import CacheManager
@@ -52,4 +52,4 @@ def measure_capacity(work: Workload, model: LoadedModel, new: int = NEW_TOKENS) 
     if batch == 0:
         raise DoesNotFit(f"not one request of {work.context} tokens fits {free / 2**30:.1f} GiB")
     bench = DecodeBench(replace(work, batch=batch, fill="prompt"), model, prompts=min(COMPUTED, batch), new=new)
-    return {"residents": batch, "reserved_tokens": new, "free_bytes": free, "dtype": str(model.dtype), **asdict(bench.measure())}
+    return {"residents": batch, "reserved_tokens": new, "free_bytes": free, "dtype": str(model.dtype), **bench.measure().fields()}

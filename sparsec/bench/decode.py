@@ -13,8 +13,10 @@ from sparsec_runtime.gpu.graphs import DecodeGraphs
 from sparsec_runtime.models.loading import LoadedModel
 from sparsec_runtime.params import Value
 from sparsec_runtime.step import StepBatch
+from torch import Tensor
 from torch.autograd import DeviceType
 
+from sparsec.bench.clock import wait_for
 from sparsec.bench.floor import floor_of
 from sparsec.bench.prompts import prefill, random_ids
 from sparsec.bench.room import manager_with, pages_of_residents, probe_of, tokens_of
@@ -35,7 +37,8 @@ class Measured:
 
     ms_per_step: median of the repetitions; each: all of them. kv_bytes, state_bytes: of one request at the end of a window.
     host_ms: what the host spends on a step. bulk_steps: steps of a window after which rows were evicted or moved.
-    idle_ms: of the device between two steps. kernels: of one captured step; profile: (kernel, launches, microseconds in all), longest first.
+    prefill_ms: of one of the prompts that are computed, prefill_tok_s: of all of them; end_to_end_s: all prompts, warm-up and window, by the wall clock,
+    where every prompt is computed; None without. idle_ms: of the device between two steps. kernels: of one captured step; profile: (kernel, launches, microseconds in all), longest first.
     """
 
     ms_per_step: float
@@ -48,9 +51,16 @@ class Measured:
     peak_bytes: int
     host_ms: float
     bulk_steps: int
+    prefill_ms: float | None
+    prefill_tok_s: float | None
+    end_to_end_s: float | None
     idle_ms: float
     kernels: int
     profile: tuple[tuple[str, int, float], ...]
+
+    def fields(self) -> dict[str, object]:
+        """Of a row of results: without what was not measured."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +76,21 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
+class _Opened:
+    """A batch right after its prompts. ids: of its first step [row]. begin: of the first prompt, by the wall clock; prompts: seconds of those computed."""
+
+    handles: tuple[int, ...]
+    ids: list[int]
+    begin: float
+    prompts: float
+
+
+@dataclass(frozen=True, slots=True)
 class _Window:
+    """milliseconds, host: a step. prompts, whole: seconds of the computed prompts, and of prompts, warm-up and window."""
+
+    prompts: float
+    whole: float
     milliseconds: float
     host: float
     kv: int
@@ -107,7 +131,7 @@ class DecodeBench:
     def measure(self) -> Measured:
         work = self.work
         torch.cuda.reset_peak_memory_stats()
-        self._window(min(DISCARDED_STEPS, work.steps), prompts=0)
+        self._window(min(DISCARDED_STEPS, work.steps), prompts=min(1, self.prompts))
         profile = self.profile()
         windows = [self._window(work.steps, self.prompts) for _ in range(work.repetitions)]
         each = [window.milliseconds for window in windows]
@@ -115,24 +139,35 @@ class DecodeBench:
         floor = floor_of(work, from_shape(self.model.shape)).milliseconds
         return Measured(
             round(middle, 4), tuple(round(value, 4) for value in each), round(work.batch / middle * 1e3, 1), round(floor, 3), round(middle / floor, 3),
-            last.kv, last.state, torch.cuda.max_memory_allocated(), round(last.host, 3), last.bulk, profile.idle_ms,
+            last.kv, last.state, torch.cuda.max_memory_allocated(), round(last.host, 3), last.bulk, *self._prompt_figures(windows), profile.idle_ms,
             sum(count for _, count, _ in profile.kernels), profile.kernels,
         )  # fmt: skip
 
-    def _open(self, prompts: int) -> tuple[tuple[int, ...], list[int]]:
-        """Handles of the batch right after its prompts, and the ids of the first step [row]; the first `prompts` of them are computed."""
-        work, manager = self.work, self.manager
-        handles, first = [], []
-        for row, context in enumerate(self.contexts):
-            if row < prompts:
-                handle = manager.open(f"row {row}", self.params)
-                logits = prefill(self.model, manager, handle, random_ids(self.model, context, row), work.chunk)
-                first.append(logits.argmax())
-            else:
-                handle = open_after_prompt(manager, f"row {row}", self.params, context, self.ragged)
-                first.append(random_ids(self.model, 1, row)[0])
-            handles.append(handle)
-        return tuple(handles), torch.stack(first).tolist()
+    def _prompt_figures(self, windows: Sequence[_Window]) -> tuple[float | None, float | None, float | None]:
+        """prefill_ms, prefill_tok_s and end_to_end_s of a row."""
+        if self.prompts == 0:
+            return None, None, None
+        seconds, whole = (statistics.median(times) for times in zip(*((window.prompts, window.whole) for window in windows)))
+        tokens = sum(self.contexts[: self.prompts])
+        return round(seconds / self.prompts * 1e3, 3), round(tokens / seconds, 1), round(whole, 3) if self.prompts == len(self.contexts) else None
+
+    def _open(self, prompts: int) -> _Opened:
+        """The first `prompts` of the batch are computed, one after another; the device is waited for before them, and for their first ids."""
+        wait_for(self.model.device)
+        begin = time.perf_counter()
+        handles, first = zip(*map(self._compute, range(prompts))) if prompts else ((), ())
+        ids = torch.stack(first).tolist() if first else []
+        seconds = time.perf_counter() - begin
+        for row in range(prompts, len(self.contexts)):
+            handles += (open_after_prompt(self.manager, f"row {row}", self.params, self.contexts[row], self.ragged),)
+            ids += random_ids(self.model, 1, row).tolist()
+        return _Opened(handles, ids, begin, seconds)
+
+    def _compute(self, row: int) -> tuple[int, Tensor]:
+        """The row's handle and its first id, a scalar that the device may not have yet."""
+        handle = self.manager.open(f"row {row}", self.params)
+        logits = prefill(self.model, self.manager, handle, random_ids(self.model, self.contexts[row], row), self.work.chunk)
+        return handle, logits.argmax()
 
     def _close(self, handles: tuple[int, ...]) -> None:
         for handle in handles:
@@ -140,22 +175,24 @@ class DecodeBench:
 
     def _window(self, steps: int, prompts: int) -> _Window:
         graphs, work = self.graphs, self.work
-        handles, ids = self._open(prompts)
+        opened = self._open(prompts)
+        handles = opened.handles
         for step in range(work.warm_up):
-            self._step(handles, step, ids if step == 0 else None)
+            self._step(handles, step, opened.ids if step == 0 else None)
         bulk = graphs.bulk_steps
-        torch.cuda.synchronize()
+        wait_for(self.model.device)
         begin = time.perf_counter()
         host = 0.0
         for step in range(steps):
             before = time.perf_counter()
             self._step(handles, work.warm_up + step, None)
             host += time.perf_counter() - before
-        torch.cuda.synchronize()
-        seconds = time.perf_counter() - begin
+        wait_for(self.model.device)
+        end = time.perf_counter()
+        seconds, whole = end - begin, end - opened.begin
         held = self.manager.bytes(handles[0])
         self._close(handles)
-        return _Window(seconds / steps * 1e3, host / steps * 1e3, held.kv, held.state, graphs.bulk_steps - bulk)
+        return _Window(opened.prompts, whole, seconds / steps * 1e3, host / steps * 1e3, held.kv, held.state, graphs.bulk_steps - bulk)
 
     def profile(self) -> Profile:
         """Steps at the lengths after the prompt, by the device's own clock."""
@@ -178,9 +215,10 @@ class DecodeBench:
     @contextmanager
     def resident(self) -> Iterator[tuple[int, ...]]:
         """Handles of the batch, made up, until the block ends; `steps` decodes them."""
-        handles, self._first = self._open(prompts=0)
-        yield handles
-        self._close(handles)
+        opened = self._open(prompts=0)
+        self._first = opened.ids
+        yield opened.handles
+        self._close(opened.handles)
 
     def steps(self, handles: tuple[int, ...], count: int, first: int = 0) -> None:
         for step in range(first, first + count):
@@ -212,8 +250,8 @@ def idle_between(busy: Sequence[tuple[str, float, float]], first: str) -> float:
 def measure_decode(work: Workload, model: LoadedModel) -> dict[str, object]:
     """The measured fields of a row of results. Raises CannotCapture where no graph runs the method, OutOfMemoryError where the batch does not fit."""
     bench = DecodeBench(work, model)
-    measured = asdict(bench.measure())
-    return {"resolved": {name: _plain(value) for name, value in bench.values.items()}, "dtype": str(model.dtype), **measured}
+    measured = bench.measure()
+    return {"resolved": {name: _plain(value) for name, value in bench.values.items()}, "dtype": str(model.dtype), **measured.fields()}
 
 
 def _plain(value: Value | object) -> str:

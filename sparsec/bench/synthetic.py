@@ -99,7 +99,6 @@ def _fill_rows(manager: CacheManager, sequences: list[Sequence]) -> None:
             array.flat(layer)[slots] = torch.rand(len(slots), device=manager.device).to(kind)
         if storage.summaries:
             resident = Resident(storage, step, layer)
-            resident.rows = sequences[0].rows[layer][None]
             refresh(resident, manager.summary_equations, np.zeros_like(resident.rows))
 
 

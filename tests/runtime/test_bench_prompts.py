@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
-from sparsec.bench import prefill
+from sparsec.bench import decode, prefill
 from sparsec.bench.record import text_of
 from sparsec.bench.workload import Workload
 from sparsec_runtime.models.loading import load_model
@@ -60,3 +61,27 @@ def test_a_row_of_prompts_tells_its_floor_its_share_and_its_peak(model):
     text = text_of({**work.named("prefill", "tiny-llama", "a"), **measured})
     assert "batch 2: 12500 tok/s" in text and f"floor {measured['floor_ms']:.0f} ms" in text and f"{measured['share']:.1%} of that rate" in text
     assert "1.0 GiB at the peak" in text and len(text.splitlines()) == 1 + 3
+
+
+@pytest.mark.parametrize("prompts", [0, 1, 2])
+def test_a_row_of_decode_tells_the_time_of_the_prompts_that_it_computes(model, monkeypatch, prompts):
+    """By a clock that shows a second more at every look: two at prompts, two at the window and two at each of its steps."""
+    monkeypatch.setattr(decode, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
+    monkeypatch.setattr(decode.DecodeBench, "profile", lambda self: decode.Profile((("begin_step", 1, 2.0),), 0.004, 100.0))
+    monkeypatch.setattr(decode.DecodeBench, "_step", lambda self, handles, step, ids: steps.append(ids))
+    computed, steps = [], []
+    monkeypatch.setattr(decode, "prefill", lambda *args: computed.append(len(args[3])) or prefill.prefill(*args))
+    fill = "prompt" if prompts else "synthetic"
+    work = Workload("snapkv", {"budget": "40"}, context=60, batch=2, fill=fill, chunk=32, warm_up=1, steps=4, repetitions=3)
+    measured = decode.DecodeBench(work, model, prompts=prompts).measure().fields()
+    assert computed == [60] * (min(1, prompts) + 3 * prompts), "a prompt of the discarded workload, and those of each repetition"
+    assert measured["each"] == (9 / 4 * 1e3,) * 3 and measured["host_ms"] == 1000.0
+    assert len(steps) == 4 * (1 + 4) and [len(ids) for ids in steps if ids is not None] == [2] * 4, "only the first step of a window is given ids"
+    told = {name: measured.get(name) for name in ("prefill_ms", "prefill_tok_s", "end_to_end_s")}
+    assert told == [
+        {"prefill_ms": None, "prefill_tok_s": None, "end_to_end_s": None}, {"prefill_ms": 1000.0, "prefill_tok_s": 60.0, "end_to_end_s": None},
+        {"prefill_ms": 500.0, "prefill_tok_s": 120.0, "end_to_end_s": 11},
+    ][prompts]  # fmt: skip
+    text = text_of({**work.named("decode", "tiny-llama", "a"), **measured})
+    assert ("a prompt 500 ms, 120 tok/s; prompts, warm-up and window 11.00 s" in text) == (prompts == 2)
+    assert ("tok/s; prompts" in text, "a prompt" in text) == (prompts == 2, prompts > 0)

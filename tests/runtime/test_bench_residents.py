@@ -83,9 +83,10 @@ def test_the_bench_decodes_made_up_and_computed_residents_of_different_lengths(m
 
     work = Workload("quest", {"budget": "32", "dense": "0"}, context=60, batch=2, fill="prompt", chunk=32, warm_up=1, steps=4)
     bench = DecodeBench(work, model, prompts=1, contexts=(60, 40))
-    handles, ids = bench._open(prompts=1)
-    assert len(ids) == 2
-    bench._close(handles)
+    opened = bench._open(prompts=1)
+    assert len(opened.ids) == len(opened.handles) == 2
+    assert [bench.manager.sequence(handle).length for handle in opened.handles] == [60, 40]
+    bench._close(opened.handles)
     with bench.resident() as handles:
         bench.steps(handles, 2)
         assert [bench.manager.sequence(handle).length for handle in handles] == [62, 42]
