@@ -41,6 +41,19 @@ def test_rope_theta_is_found_where_newer_configs_put_it() -> None:
     assert ModelShape.from_config(config, "new").rope_theta == 5e5
 
 
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [({"model_type": "qwen3_moe", "num_experts": 128}, "128 experts"), ({"model_type": "mixtral", "num_local_experts": 8}, "8 experts"), ({"model_type": "qwen3_moe"}, "experts")],
+)
+def test_a_mixture_of_experts_is_refused_with_the_reason_and_what_runs_instead(config: dict[str, object], count: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        ModelShape.from_config(config, "some/directory")
+    assert str(caught.value) == (
+        f"some/directory: architecture '{config['model_type']}' is a mixture of {count}, which is not run yet: nothing here routes tokens to experts\n"
+        "  help: take a dense model of a supported architecture: llama, qwen2, qwen3, mistral"
+    )
+
+
 def test_an_unknown_architecture_is_named_with_the_supported_ones() -> None:
     with pytest.raises(ModelError, match=r"architecture 'gpt2' is not supported(.|\n)*llama, qwen2, qwen3, mistral"):
         ModelShape.from_config({"model_type": "gpt2"}, "old")

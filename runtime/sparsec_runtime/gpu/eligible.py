@@ -10,11 +10,10 @@ from ..hooks import AFTER_ATTENTION, BEFORE_ATTENTION, FINISH_STEP, bound_hooks,
 from ..layout import Layout
 from ..models.loading import LoadedModel
 from ..models.outline import ModelOutline
+from ..models.shape import experts_of
 from ..rope import Rope
 
 DECODE_HOOKS = (*BEFORE_ATTENTION["decode"], *AFTER_ATTENTION["decode"], FINISH_STEP)
-
-EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")  # how transformers' configurations name their number
 
 
 def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
@@ -69,7 +68,7 @@ def model_reasons(method: type[CacheManager], model: LoadedModel | ModelOutline)
     """What a model has that the kernels do not do."""
     activation = model.config.hidden_act
     reasons = () if activation == "silu" else (f"the MLP's activation is {activation}, not silu",)
-    experts = max(getattr(model.config, name, None) or 0 for name in EXPERTS)
+    experts = experts_of(model.config.to_dict())
     if experts > 1:
         reasons += (f"the MLP is a mixture of {experts} experts: no kernel routes tokens to them yet",)
     return reasons + rope_reasons(method, model.rope, model.shape.head_dim)

@@ -15,6 +15,7 @@ from .gguf import config_of, read_header
 Config = Mapping[str, object]
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")  # how transformers' configurations name their number
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _PRESETS = Path(__file__).with_name("presets.json")
 
@@ -129,9 +130,21 @@ def _read_config(path: Path) -> dict[str, object]:
 
 def _family(config: Config, name: str) -> str:
     family = str(config.get("model_type", "unknown"))
-    if family not in FAMILIES:
-        raise ModelError(f"{name}: architecture '{family}' is not supported", f"supported architectures: {', '.join(FAMILIES)}")
-    return family
+    if family in FAMILIES:
+        return family
+    experts = experts_of(config)
+    if experts > 1 or "moe" in family:
+        count = f"{experts} experts" if experts else "experts"
+        raise ModelError(
+            f"{name}: architecture '{family}' is a mixture of {count}, which is not run yet: nothing here routes tokens to experts",
+            f"take a dense model of a supported architecture: {', '.join(FAMILIES)}",
+        )
+    raise ModelError(f"{name}: architecture '{family}' is not supported", f"supported architectures: {', '.join(FAMILIES)}")
+
+
+def experts_of(config: Config) -> int:
+    """Experts of an MLP as a config states them; 0 where it names none."""
+    return max(int(config.get(name) or 0) for name in EXPERTS)
 
 
 def _count(config: Config, key: str, name: str, default: int | None = None) -> int:
