@@ -38,7 +38,8 @@ class Measured:
     ms_per_step: median of the repetitions; each: all of them. kv_bytes, state_bytes: of one request at the end of a window.
     host_ms: what the host spends on a step. bulk_steps: steps of a window after which rows were evicted or moved.
     prefill_ms: of one of the prompts that are computed, prefill_tok_s: of all of them; end_to_end_s: all prompts, warm-up and window, by the wall clock,
-    where every prompt is computed; None without. idle_ms: of the device between two steps. kernels: of one captured step; profile: (kernel, launches, microseconds in all), longest first.
+    where every prompt is computed; None without. idle_ms: of the device between two steps. kernels: of one captured step;
+    profile: (kernel, launches, microseconds in all), longest first.
     """
 
     ms_per_step: float

@@ -153,12 +153,13 @@ def _capacity(args: argparse.Namespace) -> int:
         return measure_capacity(work, model, args.new)
 
     work = _workload(args, batch=1, fill="prompt", repetitions=args.repetitions, steps=args.steps)
-    rows = []
-    for one in (work, replace(work, method="dense", params={})):
+    dense, rows = replace(work, method="dense", params={}), []
+    for one in (work, dense) if work != dense else (dense,):
         rows.append(_row(args, {**one.named("capacity", _config(args), args.run_id), "batch": "largest", "reserved_tokens": args.new}, one, measure))
         print(text_of(rows[-1]), flush=True)
-    mine, dense = rows
-    print(f"{mine['tok_s'] / dense['tok_s']:.1f}x the throughput of dense, with {mine['residents'] / dense['residents']:.1f}x its residents")
+    if len(rows) > 1:
+        mine, beside = rows
+        print(f"{mine['tok_s'] / beside['tok_s']:.1f}x the throughput of dense, with {mine['residents'] / beside['residents']:.1f}x its residents")
     return 0
 
 

@@ -57,6 +57,16 @@ def test_what_differs_in_a_field_of_the_key_is_measured(tmp_path, other):
     assert main(["bench", "decode", "snapkv", "--param", "budget=8192", "--out", str(out), "--run", "a", *other]) == 3
 
 
+def test_a_method_may_be_named_by_an_option_and_must_be_named_once(capsys, tmp_path):
+    out = tmp_path / "rows.jsonl"
+    append_row(out, {**Workload("dense").named("decode", CONFIG, "a"), **FIGURES})
+    assert main(["bench", "decode", "--batch", "8", "--method", "dense", "--out", str(out), "--run", "a"]) == 0
+    assert "measured before" in capsys.readouterr().out
+    for wrong in ([], ["dense", "--method", "dense"]):
+        with pytest.raises(SystemExit):
+            main(["bench", "decode", *wrong])
+
+
 @needs_no_cuda
 def test_a_row_with_an_error_is_tried_again(tmp_path):
     out = tmp_path / "rows.jsonl"
@@ -158,6 +168,9 @@ def test_capacity_of_a_run_is_printed_beside_dense(capsys, tmp_path):
     assert main(["bench", "capacity", "snapkv", "--param", "budget=4096", "--out", str(out), "--run", "a"]) == 0
     text = capsys.readouterr().out
     assert "20.0x the throughput of dense, with 15.7x its residents" in text
+    assert main(["bench", "capacity", "dense", "--out", str(out), "--run", "a"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("7 residents") == 1 and "its residents" not in text
 
 
 def test_a_directory_of_a_model_gives_the_config_its_name(capsys, tmp_path):
