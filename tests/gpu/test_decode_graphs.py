@@ -201,3 +201,17 @@ def test_a_tensor_that_moved_is_found_at_the_next_check(what, debug):
     with pytest.raises(MovedTensor, match=f"{what} {name} has moved"):
         made.step()
     assert made.graphs._steps == (4 if debug else 8) and old.data_ptr() != tensor.data_ptr()
+
+
+def test_products_of_fp32_are_not_rounded_to_tf32():
+    model = on_cuda(tiny_model())
+    generate("dense", model, new=2, lengths=(5,))
+    fine = torch.full((64, 64), 1 + 2.0**-20, device="cuda")
+    assert torch.equal(fine @ torch.eye(64, device="cuda"), fine)
+    torch.set_float32_matmul_precision("high")
+    try:
+        with pytest.raises(ValueError, match="rounds products of this float32 model to tf32"):
+            engine_of("dense", model)
+        assert engine_of("dense", on_cuda(tiny_model(dtype="bfloat16"))).graphs is not None
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -31,9 +31,10 @@ def chunk_attention(shape: Shape, dtype: torch.dtype, device: torch.device, chun
 
 
 def decode_graphs(model: LoadedModel, manager: CacheManager, options: EngineOptions) -> tuple[DecodeGraphs | None, str]:
-    """The graphs, or None and the reason."""
+    """The graphs, or None and the reason. Raises ValueError where torch would round what the model multiplies."""
     if model.device.type != "cuda":
         return None, f"the model lies on {model.device.type}"
+    _refuse_rounded_products(model.dtype)
     if not options.graphs:
         return None, "the engine's options say graphs=False"
     from .graphs import BUCKETS, CannotCapture, DecodeGraphs
@@ -47,3 +48,12 @@ def decode_graphs(model: LoadedModel, manager: CacheManager, options: EngineOpti
     if options.capture_at_start:
         graphs.warm_up(options.max_running)
     return graphs, ""
+
+
+def _refuse_rounded_products(dtype: torch.dtype) -> None:
+    """Kernels multiply fp32 as it is. Where the process has torch round it to tf32, half of a layer would; that setting is its owner's to change."""
+    if dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision == "tf32":
+        raise ValueError(
+            "torch rounds products of this float32 model to tf32 (torch.backends.cuda.matmul.fp32_precision, or allow_tf32): "
+            "call torch.set_float32_matmul_precision('highest') first, or load the model in bfloat16"
+        )
