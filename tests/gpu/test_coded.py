@@ -19,7 +19,7 @@ TOLERANCE = {torch.bfloat16: 1.2e-2, torch.float16: 2e-3, torch.float32: 2e-5}
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize(("k_bits", "v_bits", "group", "dim"), [(4, 4, 4, 128), (2, 2, 4, 128), (8, 8, 1, 64), (2, 4, 2, 64), (4, 2, 7, 128), (4, 4, 4, 80)])
+@pytest.mark.parametrize(("k_bits", "v_bits", "group", "dim"), [(4, 4, 4, 128), (2, 2, 8, 128), (8, 8, 1, 64), (2, 4, 2, 96), (4, 2, 7, 256), (4, 4, 4, 80)])
 @pytest.mark.parametrize(("warps", "stages", "block", "assembly"), [(1, 3, 32, 1), (1, 3, 32, 0), (2, 2, 32, 1), (1, 2, 8, 1)])
 def test_attention_over_coded_and_raw_rows_equals_plain_attention(dtype, k_bits, v_bits, group, dim, warps, stages, block, assembly):
     if dim % block:
@@ -34,7 +34,8 @@ def test_attention_over_coded_and_raw_rows_equals_plain_attention(dtype, k_bits,
     )
     q = torch.randn(len(RAGGED), heads * group, dim, generator=torch.Generator().manual_seed(9)).to(dtype)
     out = attend(
-        kernels, k, v, [row[0] for row in RAGGED], q, pages, "cuda", CHUNK=1024, REST=128, STAGES=stages, warps=warps, assembly=assembly
+        kernels, k, v, [row[0] for row in RAGGED], q, pages, "cuda", CHUNK=1024, REST=128, STAGES=stages, warps=4 if dtype == torch.float32 else warps,
+        assembly=assembly,
     )
     for n in range(len(RAGGED)):
         wanted = attended(q[n], k.rows[n], v.rows[n], dim**-0.5)

@@ -10,7 +10,7 @@ from sparsec_runtime.zones import Geometry, PagedArray
 HEADS, PAGE, LAYERS = 4, 16, 8
 
 
-@pytest.mark.parametrize("channels", [64, 80, 128])
+@pytest.mark.parametrize("channels", [80, 96, 128, 256])
 @pytest.mark.parametrize(("held", "kept"), [(4096, (4095, 1, 512)), (4096, (4032, 2048, 65)), (8192, (8000, 8191, 8192))])
 def test_every_array_of_every_row_is_moved(channels, held, kept):
     torch.manual_seed(0)

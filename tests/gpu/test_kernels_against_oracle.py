@@ -25,7 +25,7 @@ EXACT = (
     Batch("h2o", {**H2O, "reduce": "mean"}, group=2, channels=96),
     Batch("h2o", {**H2O, "reduce": "max", "budget": 512}, group=7, channels=64, prompts=LONG),
     Batch("h2o", {**H2O, "budget": 512, "interval": 1}, group=4, channels=64, prompts=LONG),
-    Batch("quest", {**PAGES, "budget": 512}, group=4, channels=64, layers=3, prompts=LONG),
+    Batch("quest", {**PAGES, "budget": 512}, group=4, channels=96, layers=3, prompts=LONG),
     Batch("quest", {**PAGES, "page_size": 8}, group=7, channels=80),
     Batch("streamingllm", ENDS, group=4, channels=128, theta=10000.0),
     Batch("streamingllm", {**ENDS, "positions": "original"}, group=1, channels=80),
@@ -33,7 +33,7 @@ EXACT = (
     Batch("snapkv", WINDOW, group=2, channels=64),
     Batch("ada_snapkv", WINDOW, group=7, channels=128),
     Batch("pyramidkv", {**WINDOW, "beta": 4}, group=16, channels=64, layers=3),
-    Batch("omnikv", TOKENS, group=4, channels=64, layers=3),
+    Batch("omnikv", TOKENS, group=4, channels=80, layers=3),
     Batch("kivi", {"block": 8, "residual": 16}, group=4, channels=64),
 )
 ROUNDED = (
@@ -42,10 +42,16 @@ ROUNDED = (
     (Batch("h2o", H2O, group=4, channels=128), torch.bfloat16),
     (Batch("h2o", {**H2O, "reduce": "max"}, group=7, channels=64), torch.float16),
     (Batch("quest", PAGES, group=4, channels=128), torch.bfloat16),
+    (Batch("quest", PAGES, group=8, channels=256, kv_heads=1), torch.float16),
     (Batch("streamingllm", ENDS, group=2, channels=64, theta=10000.0), torch.bfloat16),
+    (Batch("streamingllm", ENDS, group=8, channels=128, kv_heads=1, theta=10000.0), torch.float16),
     (Batch("tova", {"budget": 24}, group=1, channels=128), torch.bfloat16),
+    (Batch("tova", {"budget": 24}, group=8, channels=80, kv_heads=1), torch.float16),
     (Batch("ada_snapkv", WINDOW, group=4, channels=80), torch.bfloat16),
+    (Batch("ada_snapkv", WINDOW, group=8, channels=96), torch.float16),
     (Batch("omnikv", TOKENS, group=7, channels=128), torch.bfloat16),
+    (Batch("omnikv", TOKENS, group=4, channels=96), torch.float16),
+    (Batch("omnikv", TOKENS, group=8, channels=256, kv_heads=1), torch.float16),
     (Batch("kivi", {"block": 8, "residual": 16}, group=4, channels=128), torch.float16),
 )
 
