@@ -198,6 +198,7 @@ class CacheManager:
         step = self._active_step()
         if step.ends_prompt:
             self._fire_everywhere(END_OF_PROMPT)
+            self._carry_out_evictions()
             step.prompt_rows = np.stack([self._residents[layer].rows for layer in range(self.storage.layers)], axis=1)
         self._fire_everywhere(FINISH_STEP)
 
@@ -207,6 +208,7 @@ class CacheManager:
         step = self._active_step()
         assert len(self._residents) == self.storage.layers, f"{len(self._residents)} of {self.storage.layers} layers ran"
         residents = [self._residents[layer] for layer in range(self.storage.layers)]
+        self._carry_out_evictions()
         held = [self._counts_after(residents, row) for row in range(len(step.sequences))]
         for sequence, counts in zip(step.sequences, held):
             self._check_room(sequence, counts)
@@ -305,6 +307,14 @@ class CacheManager:
             resident = self._residents[layer]
             getattr(self, hook)(View(resident, self.model_facts, None, None, self.recorder))
             resident.forget_payload()
+
+    def _carry_out_evictions(self) -> None:
+        """Those that hooks have decided; one read of the device for all layers."""
+        evicting = [resident for resident in self._residents.values() if resident.staying is not None]
+        if evicting:
+            kept = torch.stack([resident.staying for resident in evicting]).cpu().numpy()
+            for resident, rows in zip(evicting, kept):
+                resident.carry_out(rows)
 
     def _attention(self, resident: Resident, queries: Tensor) -> Tensor:
         keys, values = resident.keys(), resident.payload("V")

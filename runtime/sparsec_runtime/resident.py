@@ -28,20 +28,58 @@ class Resident:
 
     def __init__(self, storage: Storage, step: Step, layer: int) -> None:
         self.storage, self.step, self.layer = storage, step, layer
-        self.rows = step.rows[:, layer]  # [row, kv_head], after evictions so far
+        self._rows = step.rows[:, layer]
         newest = storage.newest_zone
         self.stored_rows = {  # where rows lie physically in this step
             (zone, part): step.zone_rows(zone, part, layer) + (step.tokens if zone == newest else 0)
             for zone in storage.zone_names
             for part in PARTS
         }
-        self.zone_rows = dict(self.stored_rows)  # where they will lie
-        self.source: Tensor | None = None  # [row, kv_head, token]: the stored row of each entry, once rows were evicted
-        self.states: dict[str, Tensor] = {}  # new values of token states, on the current token axis
+        self._zone_rows = dict(self.stored_rows)
+        self._source: Tensor | None = None
+        self._states: dict[str, Tensor] = {}
+        self._staying: Tensor | None = None  # of an eviction that is not carried out yet: [row, kv_head, token]
         self.moved = False
         self.selection: Tensor | None = None
         self.lse: Tensor | None = None  # [q_head, query] of a chunk's attention, where it tells; see View.mass
         self._cache: dict[str, Tensor] = {}
+
+    # ---- what evictions so far have left ---------------------------------------------------------
+
+    # How many rows an eviction leaves, the device says. It is asked when somebody wants to know: at the end of a step for all layers at once.
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Rows held [row, kv_head]."""
+        self.carry_out()
+        return self._rows
+
+    @property
+    def zone_rows(self) -> dict[tuple[str, Part], np.ndarray]:
+        """Where rows will lie, once the step is committed."""
+        self.carry_out()
+        return self._zone_rows
+
+    @property
+    def source(self) -> Tensor | None:
+        """[row, kv_head, token]: the stored row of each entry, once rows were evicted."""
+        self.carry_out()
+        return self._source
+
+    @source.setter
+    def source(self, rows: Tensor) -> None:
+        self._source = rows
+
+    @property
+    def states(self) -> dict[str, Tensor]:
+        """New values of token states and page states, on the current token axis."""
+        self.carry_out()
+        return self._states
+
+    @property
+    def staying(self) -> Tensor | None:
+        """How many rows an eviction leaves that is not carried out yet [row, kv_head], on the device."""
+        return None if self._staying is None else self._staying.sum(-1)
 
     # ---- counts and masks ----------------------------------------------------------------------
 
@@ -51,7 +89,7 @@ class Resident:
 
     def counts(self, rows: np.ndarray) -> Tensor:
         """Host counts [row, kv_head] on the device: [row, kv_head], or [row, 1] where heads hold equal counts."""
-        return self.step.on_device(rows if self.storage.ragged_heads else rows[:, :1])
+        return self.step.known(rows if self.storage.ragged_heads else rows[:, :1])
 
     @property
     def len(self) -> Tensor:
@@ -63,7 +101,7 @@ class Resident:
     @property
     def order(self) -> Tensor:
         """Rank of each entry [token]."""
-        return torch.arange(self.width, device=self.step.device)
+        return self.step.range(self.width)
 
     @property
     def valid(self) -> Tensor:
@@ -201,7 +239,7 @@ class Resident:
         """The newest n queries of each sequence, from its ring; a row that asks for fewer than its batch mates has the others masked."""
         step = self.step
         ends = step.on_device(step.starts + step.tokens)[:, None]
-        wanted = torch.as_tensor(n, device=step.device).expand(len(step.sequences))[:, None]
+        wanted = n[:, None] if isinstance(n, Tensor) else step.known(np.full((len(step.sequences), 1), n))
         asked = wanted[:, 0].tolist()
         for sequence, own in zip(step.sequences, asked):
             sequence.check_window(own)
@@ -291,9 +329,15 @@ class Resident:
 
     def evict(self, keep: Tensor) -> None:
         """Hold only rows of keep [row, kv_head or 1, token] from here on; commit_step moves them together."""
-        keep = (keep & self.valid).expand(*self.rows.shape, self.width)
-        kept = keep.sum(-1).cpu().numpy()
-        if (kept == self.rows).all():
+        self._staying = (keep & self.valid).expand(*self.rows.shape, self.width)
+
+    def carry_out(self, kept: np.ndarray | None = None) -> None:
+        """The eviction that was decided last, if it was not carried out yet; kept: how many rows it leaves [row, kv_head] (None: the device is asked)."""
+        keep, self._staying = self._staying, None
+        if keep is None:
+            return
+        kept = keep.sum(-1).cpu().numpy() if kept is None else kept
+        if (kept == self._rows).all():
             return
         assert (kept > 0).all(), "an eviction left no row"
         # A stable sort of the dropped flags puts the kept rows first, in position order.
@@ -301,20 +345,20 @@ class Resident:
         self._count_zones(keep, kept)
         assert not self.storage.page_states, "a method with page states evicts whole pages only"
         current = {name: pick(self.token_state(name), order) for name in self.storage.token_states}
-        self.source = order if self.source is None else pick(self.source, order)
+        self._source = order if self._source is None else pick(self._source, order)
         self.lse = None  # of rows that are gone
-        self.rows = kept
+        self._rows = kept
         for key in ("len", "valid", "pos False", "rotated False"):
             self._cache.pop(key, None)
-        self.states = {}
+        self._states = {}
         for name, values in current.items():
             self._set_token_state(name, values)
 
     def _count_zones(self, keep: Tensor, kept: np.ndarray) -> None:
         if len(self.storage.zone_names) == 1:
-            self.zone_rows = {(self.storage.newest_zone, part): kept for part in PARTS}
+            self._zone_rows = {(self.storage.newest_zone, part): kept for part in PARTS}
             return
-        self.zone_rows = {
+        self._zone_rows = {
             (zone, part): (keep & self.in_zone(zone, part)).sum(-1).cpu().numpy() for zone, part in self.zone_rows
         }
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .layout import PARTS, Part
 from .resident import Resident
-from .zones import Addresses, PackedStore, PagedArray, Store, pick, write
+from .zones import Addresses, PagedArray, Store, pick, write
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +51,9 @@ def _settle_part(resident: Resident, part: Part) -> None:
 def _run_of(resident: Resident, zone: str, part: Part) -> _Run:
     low, high = resident.zone_range(zone, part, resident.zone_rows)
     stored_low, stored_high = resident.zone_range(zone, part, resident.stored_rows)
-    if resident.source is None:
+    if resident.source is not None and len(resident.storage.zone_names) == 1:
+        own = high - low  # whatever stays was here
+    elif resident.source is None:
         own = np.maximum(np.minimum(high, stored_high) - np.maximum(low, stored_low), 0)
     else:
         on_device = resident.step.on_device
@@ -61,15 +63,15 @@ def _run_of(resident: Resident, zone: str, part: Part) -> _Run:
     return _Run(low, high, own, stored_low)
 
 
-def _arrivals(resident: Resident, zone: str, run: _Run, part: Part) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Rows [row, kv_head, n] of the zone that arrive, their values, and which are real."""
+def _arrivals(resident: Resident, zone: str, run: _Run, part: Part) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """Rows [row, kv_head, n] of the zone that arrive, their values, and which are real (None: all)."""
     coming = run.high - run.low - run.own
     if not coming.any():
         return None
     offset = torch.arange(int(coming.max()), device=resident.step.device)
     rows = resident.step.on_device(run.own)[..., None] + offset
     source = _sources(resident, resident.step.on_device(run.low)[..., None] + rows)
-    return rows, _from_newer(resident, zone, part, source), offset < resident.step.on_device(coming)[..., None]
+    return rows, _from_newer(resident, zone, part, source), _below(resident, offset, coming)
 
 
 def _from_newer(resident: Resident, zone: str, part: Part, source: Tensor) -> Tensor:
@@ -89,21 +91,23 @@ def _from_newer(resident: Resident, zone: str, part: Part, source: Tensor) -> Te
 
 
 def _compact(resident: Resident, store: Store, at: Addresses, run: _Run) -> None:
-    """Moves the zone's own rows to its front, from the first that is not in place."""
+    """Moves the zone's own rows to its front."""
     longest = int(run.own.max())
     if resident.source is None and (run.low == run.stored_low).all() or longest == 0:
         return
-    on_device = resident.step.on_device
     rows = torch.arange(longest, device=resident.step.device).expand(*run.own.shape, longest)
-    source = _sources(resident, on_device(run.low)[..., None] + rows) - on_device(run.stored_low)[..., None]
-    valid = rows < on_device(run.own)[..., None]
-    misplaced = (valid & (source != rows)).flatten(0, 1).any(0)
-    if not bool(misplaced.any()):
-        return
-    first = int(misplaced.to(torch.uint8).argmax())
-    if isinstance(store, PackedStore) and store.codec.along == "t":
-        first -= first % store.codec.block
-    store.compact(at, resident.layer, source[:, :, first:], rows[:, :, first:], valid[:, :, first:])
+    source = _plus(resident, _sources(resident, _plus(resident, rows, run.low)), -run.stored_low)
+    store.compact(at, resident.layer, source, rows, _below(resident, rows, run.own))
+
+
+def _below(resident: Resident, numbers: Tensor, counts: np.ndarray) -> Tensor | None:
+    """Which of the numbers [.., n] are below counts [row, kv_head]; None where none ends before another."""
+    return None if (counts == counts.max()).all() else numbers < resident.step.on_device(counts)[..., None]
+
+
+def _plus(resident: Resident, numbers: Tensor, counts: np.ndarray) -> Tensor:
+    """numbers [row, kv_head, n] plus counts [row, kv_head]."""
+    return numbers + resident.step.on_device(counts)[..., None] if counts.any() else numbers
 
 
 def _sources(resident: Resident, entries: Tensor) -> Tensor:

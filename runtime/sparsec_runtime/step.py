@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .gpu.transfer import sent
+from .known import Known
 from .layout import Layout, Part
 from .sequence import Sequence
 from .zones import Addresses
@@ -84,6 +85,21 @@ class Step:
     def on_device(self, values: np.ndarray) -> Tensor:
         return sent(values, self.device)
 
+    def known(self, values: np.ndarray) -> Tensor:
+        """Values on the device that the host goes on knowing."""
+        values = np.ascontiguousarray(values)
+        return Known.of(self.on_device(values), lambda: torch.from_numpy(values)) if self.apart else self.on_device(values)
+
+    def range(self, count: int) -> Tensor:
+        """0, 1, 2, .. on the device, known too."""
+        made = torch.arange(count, device=self.device)
+        return Known.of(made, lambda: torch.arange(count)) if self.apart else made
+
+    @property
+    def apart(self) -> bool:
+        """Whether the host would wait for the device to read what lies there."""
+        return self.device.type != "cpu"
+
     @property
     def query_pos(self) -> Tensor:
         """Logical positions [row, query] of the step's queries."""
@@ -94,7 +110,7 @@ class Step:
         if name not in self._params:
             values = [sequence.params[name] for sequence in self.sequences]
             kind = {bool: np.bool_, int: np.int64, float: np.float64}[type(values[0])]
-            self._params[name] = self.on_device(np.array(values, dtype=kind))
+            self._params[name] = self.known(np.array(values, dtype=kind))
         return self._params[name]
 
     def plain_state(self, name: str, layer: int) -> Tensor:

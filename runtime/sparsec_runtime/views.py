@@ -63,12 +63,12 @@ class View:
     @property
     def prompt_done(self) -> Tensor:
         """[row] bool"""
-        return torch.full((self.batch,), self._step.batch.prompt_done, device=self._step.device)
+        return self._step.memo("prompt_done", 0, lambda: self._step.known(np.full(self.batch, self._step.batch.prompt_done)))
 
     @property
     def steps(self) -> Tensor:
         """Decode steps done before this one [row] int64."""
-        return self._step.memo("steps", 0, lambda: self._step.on_device(np.array(self._step.batch.steps, dtype=np.int64)))
+        return self._step.memo("steps", 0, lambda: self._step.known(np.array(self._step.batch.steps, dtype=np.int64)))
 
     @property
     def batch(self) -> int:

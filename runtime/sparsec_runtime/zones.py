@@ -15,7 +15,7 @@ from torch import Tensor
 from .codecs import Quantised, dequantise, place_of, quantise, unpack
 from .gpu.transfer import sent
 from .layout import WORD_BITS, Codec, LayoutError, Scope
-from .memory import MemoryPool
+from .memory import NULL_PAGE, MemoryPool
 from .tables import PageTable, by_scope, pages_for, stack, table_rows
 
 
@@ -132,13 +132,14 @@ class Addresses:
 
 
 def write(array: PagedArray, layer: int, slots: Tensor, values: Tensor, valid: Tensor | None) -> None:
-    """values [row, kv_head, n, *inner] to flat line numbers [row, kv_head, n]; only where valid (None: everywhere)."""
+    """values [row, kv_head, n, *inner] to flat line numbers [row, kv_head, n]; where they are not valid (None: they all are), to the null page, which nobody reads."""
     target = array.flat(layer)
-    if valid is None:
-        target[slots.reshape(-1)] = values.reshape(-1, *values.shape[3:]).to(target.dtype)
-        return
-    valid = valid.expand(slots.shape)
-    target[slots[valid]] = values[valid].to(target.dtype)
+    target[_or_nowhere(slots, valid).reshape(-1)] = values.reshape(-1, *values.shape[3:]).to(target.dtype)
+
+
+def _or_nowhere(slots: Tensor, valid: Tensor | None) -> Tensor:
+    """Line numbers, those of the null page where they are not valid: a mask would have to be read to count them."""
+    return slots if valid is None else torch.where(valid, slots, NULL_PAGE)
 
 
 def pick(values: Tensor, rows: Tensor) -> Tensor:
@@ -172,7 +173,7 @@ class RawStore:
         """values [row, kv_head, n, channel] become rows [row, kv_head, n]."""
         write(self._rows, layer, at.at(layer, rows), values, valid)
 
-    def compact(self, at: Addresses, layer: int, source: Tensor, rows: Tensor, valid: Tensor) -> None:
+    def compact(self, at: Addresses, layer: int, source: Tensor, rows: Tensor, valid: Tensor | None) -> None:
         """Rows `source` become rows `rows`, both [row, kv_head, n]: all are read before any is written."""
         kept = self._rows.flat(layer)[at.at(layer, source)]
         write(self._rows, layer, at.at(layer, rows), kept, valid)
@@ -221,10 +222,10 @@ class PackedStore:
         assert short == 0, f"{values.shape[2]} rows are no whole blocks of {self._rows_per_line}"
         self._write(at, layer, rows, quantise(values, self.codec), valid)
 
-    def compact(self, at: Addresses, layer: int, source: Tensor, rows: Tensor, valid: Tensor) -> None:
+    def compact(self, at: Addresses, layer: int, source: Tensor, rows: Tensor, valid: Tensor | None) -> None:
         """Moves codes and scales as they are: nothing is quantised twice. Along tokens only whole blocks can go."""
         lines = self._rows_per_line
-        shift = torch.where(valid, (source - rows) % lines, torch.zeros_like(rows))
+        shift = (source - rows) % lines if valid is None else torch.where(valid, (source - rows) % lines, 0)
         assert not bool(shift.any()), f"eviction from a zone quantised along tokens must drop whole blocks of {lines} rows"
         slots = at.at(layer, source)
         groups = self._groups_at(slots[:, :, ::lines])
@@ -236,18 +237,15 @@ class PackedStore:
         self._write(at, layer, rows, kept, valid)
 
     def _write(self, at: Addresses, layer: int, rows: Tensor, new: Quantised, valid: Tensor | None) -> None:
-        slots = at.at(layer, rows)
-        valid = torch.ones_like(slots, dtype=torch.bool) if valid is None else valid.expand(slots.shape)
-        lines = self._rows_per_line
-        whole = valid[:, :, ::lines]
-        groups = self._groups_at(slots[:, :, ::lines][whole])
-        self._scale.flat(layer).view(-1)[groups] = new.scale[whole]
+        slots, lines = at.at(layer, rows), self._rows_per_line
+        groups = self._groups_at(_or_nowhere(slots, valid)[:, :, ::lines])
+        self._scale.flat(layer).view(-1)[groups] = new.scale
         if self._minimum is not None and new.minimum is not None:
-            self._minimum.flat(layer).view(-1)[groups] = new.minimum[whole]
-        slots, codes = slots[valid], new.codes[valid]
+            self._minimum.flat(layer).view(-1)[groups] = new.minimum
         # Rows of one word are written at once: each adds the difference that it makes to its own bits (the sum wraps as it should).
         words, shifts = place_of(slots, self.codec.bits)
-        change = (codes.to(torch.int32) - self._codes_at(layer, slots)) << shifts[..., None].to(torch.int32)
+        change = (new.codes.to(torch.int32) - self._codes_at(layer, slots)) << shifts[..., None].to(torch.int32)
+        change = change if valid is None else torch.where(valid[..., None], change, 0)
         self._words.flat(layer).index_put_((words,), change.to(torch.int16), accumulate=True)
 
     def _codes_at(self, layer: int, slots: Tensor) -> Tensor:
