@@ -9,11 +9,13 @@ import pytest
 import torch
 from sparsec_runtime.cache import CacheManager
 from sparsec_runtime.gpu.graphs import CannotCapture, DecodeGraphs
+from sparsec_runtime.models.errors import ModelError
 from sparsec_runtime.models.loading import LoadedModel, load_model
 from sparsec_runtime.models.outline import load_outline
 from sparsec_runtime.models.shape import resolve_config
 from sparsec_runtime.rope import Rope
 
+from sparsec.cli import main
 from sparsec.codegen.target_report import report_text, target_report
 from sparsec.diagnostics import Source
 from sparsec.pipeline import Compilation, load_manager
@@ -88,3 +90,16 @@ def test_an_outline_is_what_the_loaded_model_is(name) -> None:
         model = load_model(name, load_format="dummy")
         assert (outline.shape, outline.config.to_dict(), outline.rope.dim) == (model.shape, model.config.to_dict(), model.rope.dim)
         assert torch.equal(outline.rope.inv_freq, model.rope.inv_freq)
+
+
+def test_a_model_that_cannot_be_loaded_is_refused_with_the_loader_s_words(tmp_path, capsys) -> None:
+    path = saved(tmp_path, rope_scaling={"rope_type": "dynamic", "factor": 2.0})
+    with pytest.raises(ModelError) as refused:
+        load_model(path, load_format="dummy")
+    assert main(["explain", "dense", "--target", "triton", "--model", path]) == 3
+    assert capsys.readouterr().err == f"sparsec explain: {refused.value}\n" and "RoPE scaling 'dynamic'" in str(refused.value)
+
+
+def test_the_command_prints_the_model_s_reason(tmp_path, capsys) -> None:
+    assert main(["explain", "dense", "--target", "triton", "--model", saved(tmp_path, hidden_act="gelu"), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["target"]["eager"] == ["the MLP's activation is gelu, not silu"]
