@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from sparsec.pipeline import Compilation
 
 WIDTH = 116
+_LIBRARY = "cuDNN attention in buckets (from compute capability 9 on), a Triton kernel for the rest"
 
 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
-    """kernels: generated ones of the decode step, in their order; eager: why the step has no graph; positions: how a graph counts them anew, "" where it does
-    not; evictions: how rows go after a step of a graph, "" where none do; prompt_hooks: what each does a prompt's work in; masked: why chunks of a prompt run in torch; no_library: why cuDNN attends no part of
-    a chunk (None: it depends on the model, and none was given). eager without a model: what speaks against a graph on every one."""
+    """kernels: generated ones of the decode step, in their order; eager: why the step has no graph (without a model: on none); positions: how a graph counts them
+    anew, "" where it does not; evictions: how rows go after a step of a graph, "" where none do; prompt_hooks: what runs each hook of a prompt; masked: why
+    chunks of a prompt run in torch; no_library: why cuDNN attends no part of a chunk (None: it depends on the model, and none was given).
+    """
 
     target: str
     kernels: tuple[str, ...]
@@ -88,7 +90,7 @@ def _prompt_hooks(compilation: Compilation, masked: bool) -> tuple[str, ...]:
 
 
 def _sums_on_device(function: str, masked: bool) -> bool:
-    """Whether a generated function asks for a mass that the runtime leaves to kernels: of a chunk that sees all rows, or of a window whose probs it does not read."""
+    """Whether a generated function asks for a mass that kernels sum: of a chunk that sees all rows, or of a window whose probs it does not read."""
     of_chunk, of_window = "view.mass(" in function, re.search(r"(?<!view)\.mass\(", function) is not None
     return (of_chunk and not masked) or (of_window and ".probs" not in function)
 
@@ -124,11 +126,11 @@ def report_text(report: TargetReport, method: str) -> str:
     if report.masked:
         lines += _entry("prompt chunks", "in torch, by blocks of queries, because", report.masked)
     elif report.no_library is None:
-        lines += _entry("prompt chunks", "cuDNN attention in buckets (from compute capability 9 on), a Triton kernel for the rest; --model tells whether cuDNN takes its heads")
+        lines += _entry("prompt chunks", f"{_LIBRARY}; --model tells whether cuDNN takes its heads")
     elif report.no_library:
         lines += _entry("prompt chunks", "a Triton kernel alone, because", report.no_library)
     else:
-        lines += _entry("prompt chunks", "cuDNN attention in buckets (from compute capability 9 on), a Triton kernel for the rest, merged by log-sum-exp")
+        lines += _entry("prompt chunks", f"{_LIBRARY}, merged by log-sum-exp")
     return "\n".join(lines) + "\n"
 
 
