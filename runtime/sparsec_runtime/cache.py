@@ -198,7 +198,7 @@ class CacheManager:
         step = self._active_step()
         if step.ends_prompt:
             self._fire_everywhere(END_OF_PROMPT)
-            self._carry_out_evictions()
+            self._carry_out_decisions()
             step.prompt_rows = np.stack([self._residents[layer].rows for layer in range(self.storage.layers)], axis=1)
         self._fire_everywhere(FINISH_STEP)
 
@@ -208,7 +208,9 @@ class CacheManager:
         step = self._active_step()
         assert len(self._residents) == self.storage.layers, f"{len(self._residents)} of {self.storage.layers} layers ran"
         residents = [self._residents[layer] for layer in range(self.storage.layers)]
-        self._carry_out_evictions()
+        self._carry_out_decisions()
+        doubted = [right for resident in residents for right in resident.doubted]
+        assert not doubted or bool(torch.stack(doubted).all()), "rows that move to another zone must be the oldest outside it, in position order"
         held = [self._counts_after(residents, row) for row in range(len(step.sequences))]
         for sequence, counts in zip(step.sequences, held):
             self._check_room(sequence, counts)
@@ -308,13 +310,13 @@ class CacheManager:
             getattr(self, hook)(View(resident, self.model_facts, None, None, self.recorder))
             resident.forget_payload()
 
-    def _carry_out_evictions(self) -> None:
-        """Those that hooks have decided; one read of the device for all layers."""
-        evicting = [resident for resident in self._residents.values() if resident.staying is not None]
-        if evicting:
-            kept = torch.stack([resident.staying for resident in evicting]).cpu().numpy()
-            for resident, rows in zip(evicting, kept):
-                resident.carry_out(rows)
+    def _carry_out_decisions(self) -> None:
+        """What hooks have decided so far; one read of the device for all layers."""
+        waiting = [(resident, resident.awaited) for resident in self._residents.values()]
+        counts = [count for _, awaited in waiting for count in awaited]
+        told = iter(torch.stack(counts).cpu().numpy() if counts else ())
+        for resident, awaited in waiting:
+            resident.carry_out([next(told) for _ in awaited])
 
     def _attention(self, resident: Resident, queries: Tensor) -> Tensor:
         keys, values = resident.keys(), resident.payload("V")

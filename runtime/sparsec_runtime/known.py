@@ -1,7 +1,7 @@
-"""Tensors of the device whose values the host can tell too, so that a hook's conditions, window sizes and counts are read without waiting for the device.
+"""Small tensors of the device whose values the host can tell too, so that a hook's conditions and window sizes are read without waiting for the device.
 
-Counts, params and ranks come from the host. What is computed from known values and Python numbers alone is known as well: where somebody reads it, the
-operations are done again on the host. Everything else is a tensor like any other.
+Counts and params come from the host. What is computed from known values and Python numbers alone is known as well: where somebody reads it, the operations
+are done again on the host. Everything else is a tensor like any other; masks of rows are, which would take the host long.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-LARGEST = 1 << 22  # values of a result that the host would compute again
+LARGEST = 1 << 12  # values of a result that the host would compute again
 _READS = frozenset({"__bool__", "__int__", "__float__", "__index__", "tolist", "item", "cpu", "numpy"})
 _IN_PLACE = frozenset(f"__i{name}__" for name in "add sub mul truediv floordiv mod and or xor".split()) | {"__setitem__"}
 _PURE = frozenset(
     f"__{name}__" for name in "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod neg abs gt ge lt le eq ne and rand or ror xor invert getitem".split()
 ) | frozenset(
     "abs add sub mul div floor_divide remainder floor ceil round neg gt ge lt le eq ne logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not any all "
-    "clamp clamp_min clamp_max minimum maximum where to long int double float bool expand expand_as unsqueeze squeeze view reshape flatten amax amin max min sum cumsum stack".split()
+    "clamp clamp_min clamp_max minimum maximum where to long int double float bool expand expand_as unsqueeze squeeze view reshape flatten amax amin max min sum stack".split()
 )
 
 

@@ -6,7 +6,7 @@ that fails leaves everything as it was. Later expressions of a hook see the deci
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,19 +39,21 @@ class Resident:
         self._source: Tensor | None = None
         self._states: dict[str, Tensor] = {}
         self._staying: Tensor | None = None  # of an eviction that is not carried out yet: [row, kv_head, token]
+        self._moving: dict[Part, tuple[Tensor, str]] = {}  # of moves that are not: rows [row, kv_head, token], and the zone that they go to
+        self.doubted: list[Tensor] = []  # bool: whether rows that were moved were the oldest outside their zone, in position order
         self.moved = False
         self.selection: Tensor | None = None
         self.lse: Tensor | None = None  # [q_head, query] of a chunk's attention, where it tells; see View.mass
         self._cache: dict[str, Tensor] = {}
 
-    # ---- what evictions so far have left ---------------------------------------------------------
+    # ---- what hooks have decided so far ----------------------------------------------------------
 
-    # How many rows an eviction leaves, the device says. It is asked when somebody wants to know: at the end of a step for all layers at once.
+    # How many rows stay or go, the device says. It is asked when somebody wants to know: at the end of a step for all layers at once.
 
     @property
     def rows(self) -> np.ndarray:
         """Rows held [row, kv_head]."""
-        self.carry_out()
+        self._evict_now()
         return self._rows
 
     @property
@@ -60,10 +62,14 @@ class Resident:
         self.carry_out()
         return self._zone_rows
 
+    def rows_in(self, zone: str, part: Part) -> np.ndarray:
+        """`zone_rows` of one part; moves of the other one are not waited for."""
+        return self._zones_of(part)[zone, part]
+
     @property
     def source(self) -> Tensor | None:
         """[row, kv_head, token]: the stored row of each entry, once rows were evicted."""
-        self.carry_out()
+        self._evict_now()
         return self._source
 
     @source.setter
@@ -73,13 +79,35 @@ class Resident:
     @property
     def states(self) -> dict[str, Tensor]:
         """New values of token states and page states, on the current token axis."""
-        self.carry_out()
+        self._evict_now()
         return self._states
 
     @property
-    def staying(self) -> Tensor | None:
-        """How many rows an eviction leaves that is not carried out yet [row, kv_head], on the device."""
-        return None if self._staying is None else self._staying.sum(-1)
+    def awaited(self) -> list[Tensor]:
+        """Counts [row, kv_head] on the device that `carry_out` needs: of rows that stay, or of rows of a part that go."""
+        staying = [] if self._staying is None else [self._staying.sum(-1)]
+        return staying + [rows.sum(-1) for rows, _ in self._moving.values()]
+
+    def carry_out(self, told: Sequence[np.ndarray] | None = None) -> None:
+        """Evictions and moves that were decided and not carried out yet. told: what is awaited (None: the device is asked)."""
+        if self._staying is None and not self._moving:
+            return
+        counts = iter([count.cpu().numpy() for count in self.awaited] if told is None else told)
+        keep, moving = self._staying, self._moving
+        self._staying, self._moving = None, {}
+        if keep is not None:
+            self._leave(keep, next(counts))
+        for part, (rows, zone) in moving.items():
+            self._go(part, rows, zone, next(counts))
+
+    def _evict_now(self) -> None:
+        if self._staying is not None:
+            self.carry_out()
+
+    def _zones_of(self, part: Part) -> dict[tuple[str, Part], np.ndarray]:
+        if self._staying is not None or part in self._moving:
+            self.carry_out()
+        return self._zone_rows
 
     # ---- counts and masks ----------------------------------------------------------------------
 
@@ -101,7 +129,7 @@ class Resident:
     @property
     def order(self) -> Tensor:
         """Rank of each entry [token]."""
-        return self.step.range(self.width)
+        return torch.arange(self.width, device=self.step.device)
 
     @property
     def valid(self) -> Tensor:
@@ -129,7 +157,7 @@ class Resident:
 
     def in_zone(self, zone: str, part: Part) -> Tensor:
         """[row, kv_head or 1, token]"""
-        low, high = self.zone_range(zone, part, self.zone_rows)
+        low, high = self.zone_range(zone, part, self._zones_of(part))
         return (self.order >= self.counts(low)[..., None]) & (self.order < self.counts(high)[..., None])
 
     def zone_range(self, zone: str, part: Part, rows: dict[tuple[str, Part], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -329,14 +357,11 @@ class Resident:
 
     def evict(self, keep: Tensor) -> None:
         """Hold only rows of keep [row, kv_head or 1, token] from here on; commit_step moves them together."""
+        self.carry_out()
         self._staying = (keep & self.valid).expand(*self.rows.shape, self.width)
 
-    def carry_out(self, kept: np.ndarray | None = None) -> None:
-        """The eviction that was decided last, if it was not carried out yet; kept: how many rows it leaves [row, kv_head] (None: the device is asked)."""
-        keep, self._staying = self._staying, None
-        if keep is None:
-            return
-        kept = keep.sum(-1).cpu().numpy() if kept is None else kept
+    def _leave(self, keep: Tensor, kept: np.ndarray) -> None:
+        """Rows of keep [row, kv_head, token] become the token axis; kept [row, kv_head]: how many they are."""
         if (kept == self._rows).all():
             return
         assert (kept > 0).all(), "an eviction left no row"
@@ -364,23 +389,26 @@ class Resident:
 
     def move(self, part: Part, rows: Tensor, zone: str) -> None:
         """Rows [row, kv_head or 1, token] of one part go to an older zone: they are the oldest that are not there yet."""
-        rows = (rows & self.valid).expand(*self.rows.shape, self.width)
-        moving = rows.sum(-1).cpu().numpy()
+        self._zones_of(part)
+        self._moving[part] = (rows & self.valid).expand(*self.rows.shape, self.width), zone
+
+    def _go(self, part: Part, rows: Tensor, zone: str, moving: np.ndarray) -> None:
+        """moving [row, kv_head]: how many rows [row, kv_head, token] go to the zone."""
         if not moving.any():
             return
-        _, end = self.zone_range(zone, part, self.zone_rows)
+        held = self._zone_rows
+        _, end = self.zone_range(zone, part, held)
         start, stop = self.counts(end)[..., None], self.counts(end + moving)[..., None]
-        run = (self.order >= start) & (self.order < stop)
-        assert bool((rows == run).all()), f"rows moved to zone '{zone}' must be the oldest outside it, in position order"
+        self.doubted.append((rows == (self.order >= start) & (self.order < stop)).all())
         self.moved = True
         left = moving
         names = self.storage.zone_names
         for source in names[names.index(zone) + 1 :]:
-            taken = np.minimum(left, self.zone_rows[source, part])
-            self.zone_rows[source, part] = self.zone_rows[source, part] - taken
+            taken = np.minimum(left, held[source, part])
+            held[source, part] = held[source, part] - taken
             left = left - taken
         assert not left.any(), f"{left.max()} rows moved to zone '{zone}' lie in no newer zone"
-        self.zone_rows[zone, part] = self.zone_rows[zone, part] + moving
+        held[zone, part] = held[zone, part] + moving
 
     def _cached(self, name: str, make: Callable[[], Tensor]) -> Tensor:
         if name not in self._cache:

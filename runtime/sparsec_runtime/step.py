@@ -90,11 +90,6 @@ class Step:
         values = np.ascontiguousarray(values)
         return Known.of(self.on_device(values), lambda: torch.from_numpy(values)) if self.apart else self.on_device(values)
 
-    def range(self, count: int) -> Tensor:
-        """0, 1, 2, .. on the device, known too."""
-        made = torch.arange(count, device=self.device)
-        return Known.of(made, lambda: torch.arange(count)) if self.apart else made
-
     @property
     def apart(self) -> bool:
         """Whether the host would wait for the device to read what lies there."""

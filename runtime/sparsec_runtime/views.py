@@ -124,7 +124,7 @@ class View:
 
     def rows(self, zone: str, part: Part = "K") -> Tensor:
         """Rows whose part lies in a zone, shaped like `len`."""
-        return self._per_row(self._resident.counts(self._resident.zone_rows[zone, part]))
+        return self._per_row(self._resident.counts(self._resident.rows_in(zone, part)))
 
     @property
     def valid(self) -> Tensor:
