@@ -4,7 +4,7 @@ A unit is one page of one head; a table names a page by (row, index), or by (row
 else a unit is page * H + h.
 
 A work item of attention is one chunk of tokens of one (row, head). Items are numbered by the lengths, whole chunks first and the short rests last, so mixed and
-ragged lengths spread evenly over a persistent grid; a row's chunks depend on its own length alone.
+ragged lengths spread evenly over a persistent grid; within a batch bucket a row's chunks depend on its own length alone.
 """
 
 import triton
