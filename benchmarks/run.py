@@ -1,4 +1,4 @@
-"""Measures the rows of rows.toml that a run lacks: python benchmarks/run.py RUN OUT [--only SUBSTR] [--minutes N]
+"""Measures the rows of rows.toml that a run lacks: python benchmarks/run.py RUN OUT [--only SUBSTR] [--minutes N] [--what prefill]
 
 OUT is a file of JSON lines; give the same RUN and OUT again to go on. The model's weights are made once a process; a process that dies costs
 its row, which says so, and the next one goes on behind it. Stops before the minutes are over: no row begins that may not end in time.
@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", default="", metavar="SUBSTR", help="rows whose label or name holds this, in any case")
     parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--what", choices=("decode", "prefill"), default="decode", help="prefill: one prompt of each row's method and context at a time")
     parser.add_argument("--fill", choices=("synthetic", "prompt"), default="synthetic")
     parser.add_argument("--plan", type=Path, default=Path(__file__).with_name("rows.toml"))
     parser.add_argument("--worker", metavar="DEADLINE,SKIP,...", help=argparse.SUPPRESS)
@@ -46,16 +47,18 @@ def wanted(args: argparse.Namespace, plan: Plan) -> list[int]:
     """Numbers of the planned rows that the run lacks; those that failed before come last."""
     rows = read_rows(args.out)
     named = {number: name(args, plan, row) for number, row in enumerate(plan.rows) if args.only.lower() in f"{row.label} {row.work}".lower()}
-    missing = [number for number, fields in named.items() if not is_measured(rows, fields)]
+    first = [number for number, fields in named.items() if fields not in list(named.values())[: list(named).index(number)]]  # prompts of two batches are the same
+    missing = [number for number in first if not is_measured(rows, named[number])]
     return sorted(missing, key=lambda number: find_row(rows, named[number]) is not None)
 
 
 def name(args: argparse.Namespace, plan: Plan, row: PlannedRow) -> dict[str, object]:
-    return workload(args, row).named("decode", plan.config, args.run)
+    named = workload(args, row).named(args.what, plan.config, args.run)
+    return named if args.what == "decode" else {**named, "lengths": 0}
 
 
 def workload(args: argparse.Namespace, row: PlannedRow) -> Workload:
-    return replace(row.work, fill=args.fill)
+    return replace(row.work, fill=args.fill) if args.what == "decode" else replace(row.work, batch=1, fill="prompt")
 
 
 def lead(args: argparse.Namespace, plan: Plan) -> int:
@@ -105,6 +108,7 @@ def work(args: argparse.Namespace, plan: Plan, deadline: float, skipped: set[int
     from sparsec_runtime.models.loading import load_model
 
     from sparsec.bench.decode import measure_decode
+    from sparsec.bench.prefill import measure_prefill
     from sparsec.bench.record import Recorder, text_of
 
     recorder = Recorder(args.out, args.run)
@@ -116,9 +120,9 @@ def work(args: argparse.Namespace, plan: Plan, deadline: float, skipped: set[int
         if deadline - time.time() < SHARE * longest:
             print("no time for another row", flush=True)
             break
-        row = workload(args, plan.rows[number])
+        row, measure = workload(args, plan.rows[number]), measure_decode if args.what == "decode" else measure_prefill
         in_progress(args.out).write_text(str(number))
-        found = recorder.measure(row.named("decode", plan.config, args.run), lambda row=row: measure_decode(row, model))
+        found = recorder.measure(name(args, plan, plan.rows[number]), lambda row=row, measure=measure: measure(row, model))
         in_progress(args.out).unlink()
         gc.collect()
         torch.cuda.empty_cache()
