@@ -20,6 +20,8 @@ from .layout import Layout, Part
 from .sequence import Sequence
 from .zones import Addresses
 
+SMALL = 1 << 12  # bytes of values that are worth comparing with those sent before
+
 T = TypeVar("T")
 Phase = Literal["prefill", "decode"]
 
@@ -62,6 +64,7 @@ class Step:
         self._spanning = frozenset(state.name for state in layout.plain_states if "l" in state.letters)
         self._memo: dict[tuple[str, int], object] = {}
         self._params: dict[str, Tensor] = {}
+        self._sent: dict[tuple[object, ...], Tensor] = {}
 
     @property
     def tokens(self) -> int:
@@ -83,12 +86,18 @@ class Step:
         return self._memo[key]
 
     def on_device(self, values: np.ndarray) -> Tensor:
-        return sent(values, self.device)
+        """Values on the device, never to be changed there: who sends the same again, as layers with equal counts do, gets the same tensor."""
+        key = (values.dtype.str, values.shape, values.tobytes()) if values.nbytes <= SMALL else None
+        if key is None:
+            return sent(values, self.device)
+        if key not in self._sent:
+            self._sent[key] = sent(values.copy(), self.device)  # of a CPU too: it must stay what it was
+        return self._sent[key]
 
     def known(self, values: np.ndarray) -> Tensor:
-        """Values on the device that the host goes on knowing."""
-        values = np.ascontiguousarray(values)
-        return Known.of(self.on_device(values), lambda: torch.from_numpy(values)) if self.apart else self.on_device(values)
+        """`on_device`, and the host goes on knowing them."""
+        here = np.array(values)
+        return Known.of(self.on_device(here), lambda: torch.from_numpy(here)) if self.apart else self.on_device(here)
 
     @property
     def apart(self) -> bool:

@@ -94,3 +94,15 @@ def test_a_device_apart_gives_the_same_ids(method: str, monkeypatch: pytest.Monk
     wanted = ids_of_rows(engine(method), lengths, 6)
     monkeypatch.setattr(Step, "apart", True)
     assert ids_of_rows(engine(method), lengths, 6) == wanted
+
+
+@pytest.mark.parametrize("method", ["kivi", "snapkv", "h2o"])
+def test_layers_that_hold_equal_counts_send_them_once(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sends: list[tuple[object, ...]] = []
+    monkeypatch.setattr("sparsec_runtime.step.sent", lambda values, device: (sends.append((values.shape, values.tobytes())), torch.from_numpy(values))[1])
+    model = tiny_model()
+    compilation = Compilation.load(method, params=SMALL[method], model=from_shape(model.shape))
+    manager = load_manager(compilation)(model.shape, model.rope, model.dtype, "cpu", 4096, max_requests=2, chunk=64)
+    handle, steps = manager.open("long", manager.resolve_params(compilation.dynamic_params, prompt_tokens=200)), []
+    prefill(model, manager, handle, torch.randint(0, model.shape.vocab, (200,)), 64, lambda start, end: (steps.append(list(sends)), sends.clear()))
+    assert manager.LAYOUT.scope == "shared" and all(step and len(step) == len(set(step)) for step in steps)
