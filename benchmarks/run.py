@@ -21,8 +21,8 @@ from sparsec.bench.plan import Plan, PlannedRow, read_plan  # noqa: E402
 from sparsec.bench.rows import append_row, find_row, is_measured, read_rows  # noqa: E402
 from sparsec.bench.workload import Workload  # noqa: E402
 
-SECONDS = 45.0  # of a row, until one of the process has taken longer
-SHARE = 1.5  # a row may take so much longer than the longest before it
+SECONDS = 45.0  # of a row that no measured one says anything of
+SHARE = 1.5  # a row may take so much longer than is expected
 
 
 def main() -> int:
@@ -102,6 +102,13 @@ def worker(command: list[str], deadline: float) -> str:
     return "" if code == 0 else f"the process that measured it ended with code {code}"
 
 
+def expected(row: Workload, taken: list[tuple[int, float]]) -> float:
+    """Seconds that a row may take: what those of as many tokens or fewer took at most, and more where it has more tokens than they."""
+    tokens = row.context * row.batch
+    fewer = [(of, seconds) for of, seconds in taken if of <= tokens]
+    return SHARE * max(seconds for _, seconds in fewer) * tokens / max(of for of, _ in fewer) if fewer else SECONDS
+
+
 def work(args: argparse.Namespace, plan: Plan, deadline: float, skipped: set[int]) -> int:
     """Measures rows in this process while there is time."""
     import torch
@@ -113,20 +120,20 @@ def work(args: argparse.Namespace, plan: Plan, deadline: float, skipped: set[int
 
     recorder = Recorder(args.out, args.run)
     model = load_model(plan.config, device="cuda", load_format="dummy")
-    longest = SECONDS / SHARE
+    taken: list[tuple[int, float]] = []  # tokens and seconds of the rows of this process
     for number in wanted(args, plan):
         if number in skipped:
             continue
-        if deadline - time.time() < SHARE * longest:
-            print("no time for another row", flush=True)
-            break
         row, measure = workload(args, plan.rows[number]), measure_decode if args.what == "decode" else measure_prefill
+        if deadline - time.time() < expected(row, taken):
+            print(f"no time for {row}", flush=True)
+            continue
         in_progress(args.out).write_text(str(number))
         found = recorder.measure(name(args, plan, plan.rows[number]), lambda row=row, measure=measure: measure(row, model))
         in_progress(args.out).unlink()
         gc.collect()
         torch.cuda.empty_cache()
-        longest = max(longest, float(found["seconds"]))
+        taken.append((row.context * row.batch, float(found["seconds"])))
         print(f"{row}: {found['error']}" if "error" in found else f"{text_of(found)} ({found['seconds']} s)", flush=True)
         for kernel, count, microseconds in found.get("profile", ())[:5]:
             print(f"    {microseconds:9.1f} us {count:4d} {microseconds / count:8.2f} us each  {kernel}", flush=True)

@@ -90,7 +90,7 @@ def test_what_no_graph_or_gate_serves_is_refused_with_what_does(capsys):
 
 
 def arguments(out: Path, only: str = "") -> argparse.Namespace:
-    return argparse.Namespace(run="a", out=out, only=only, minutes=9.0, fill="synthetic", plan=BENCHMARKS / "rows.toml")
+    return argparse.Namespace(run="a", out=out, only=only, minutes=9.0, fill="synthetic", what="decode", plan=BENCHMARKS / "rows.toml")
 
 
 def test_run_starts_behind_a_row_whose_process_died(monkeypatch, tmp_path):
@@ -115,6 +115,22 @@ def test_run_starts_behind_a_row_whose_process_died(monkeypatch, tmp_path):
     assert "code -6" in rows[1]["error"]
     assert [len(numbers) for numbers in skipped] == [0, 2]
     assert [run.name(args, plan, plan.rows[number])["params"] for number in run.wanted(args, plan)] == [rows[1]["params"]]
+
+
+def test_run_expects_a_row_to_take_as_long_as_those_that_are_no_larger():
+    run = script("run")
+    taken = [(22 * 32768, 40.0), (2 * 131072, 14.0), (8 * 32768, 10.0)]
+    expected = [run.expected(Workload("dense", context=context, batch=batch), taken) for context, batch in ((131072, 2), (32768, 64), (1024, 1))]
+    assert expected == [run.SHARE * 14, run.SHARE * 40 * 64 / 22, run.SECONDS]
+
+
+def test_run_measures_the_prompts_of_each_method_and_context_once(tmp_path):
+    run, plan = script("run"), read_plan(BENCHMARKS / "rows.toml")
+    args = argparse.Namespace(**{**vars(arguments(tmp_path / "rows.jsonl", "dense, ")), "what": "prefill"})
+    named = [run.name(args, plan, plan.rows[number]) for number in run.wanted(args, plan)]
+    assert [(row["what"], row["context"], row["batch"], row["fill"]) for row in named] == [("prefill", context, 1, "prompt") for context in (32768, 131072)]
+    append_row(args.out, {**named[0], **FIGURES})
+    assert [run.name(args, plan, plan.rows[number]) for number in run.wanted(args, plan)] == named[1:]
 
 
 def test_run_stops_where_no_process_gets_as_far_as_a_row(monkeypatch, capsys, tmp_path):
