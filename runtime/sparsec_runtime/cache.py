@@ -18,7 +18,7 @@ from torch import Tensor
 from .attention.decode import attend_decode
 from .attention.prefill import attend_prefill
 from .decode_plan import DecodePlan
-from .gpu.start import chunk_attention
+from .gpu.start import chunk_attention, settling
 from .hooks import AFTER_ATTENTION, BEFORE_ATTENTION, END_OF_PROMPT, FINISH_STEP, HOOKS, bound_hooks, fires
 from .layout import PARTS, Counts, Layout
 from .memory import OutOfPages, PageCounts
@@ -92,6 +92,7 @@ class CacheManager:
         self.storage = Storage(self.LAYOUT, self.model_facts, rope.to(self.device), dtype, self.device, pool_tokens)
         pooled = pool_tokens if isinstance(pool_tokens, int) else sum(pool_tokens.values())
         self.chunk_attention = chunk_attention(shape, dtype, self.device, (chunk, *shorter_chunks), pooled)
+        self.settle = settling(type(self), self.device)
         self.recorder: Recorder | None = None
         self._hooks = bound_hooks(type(self))
         self._fired = {hook: [self.fires(hook, layer) for layer in range(shape.layers)] for hook in HOOKS}
@@ -214,8 +215,10 @@ class CacheManager:
         held = [self._counts_after(residents, row) for row in range(len(step.sequences))]
         for sequence, counts in zip(step.sequences, held):
             self._check_room(sequence, counts)
+        if self.settle is None or not self.settle(self.DECODE.moves, step, residents):
+            for resident in residents:
+                settle(resident)
         for resident in residents:
-            settle(resident)
             if self.summary_equations and resident.source is not None:
                 refresh(resident, self.summary_equations, np.zeros_like(resident.rows))
         step.store_plain_states()

@@ -117,19 +117,33 @@ def _sources(resident: Resident, entries: Tensor) -> Tensor:
 
 def _settle_row_data(resident: Resident) -> None:
     storage = resident.storage
-    if resident.source is None and not resident.states:
-        return
-    at = resident.step.addresses[storage.row_stream.name]
-    slots = at.slots(resident.layer)[:, :, : resident.width]
-    uniform = bool((resident.rows == resident.rows[0, 0]).all())
-    valid = None if uniform else resident.valid
     if resident.source is not None and storage.positions is not None:
-        write(storage.positions, resident.layer, slots, resident.pos, valid)
+        slots = _slots(resident)
+        write(storage.positions, resident.layer, slots, resident.pos, _valid(resident))
+    settle_states(resident)
+
+
+def settle_states(resident: Resident) -> None:
+    """Writes the layer's new states to the rows and pages that are held from here on."""
+    storage = resident.storage
     for name, values in resident.states.items():
         if name in storage.token_states:
-            write(storage.token_states[name][1], resident.layer, slots, values, valid)
+            write(storage.token_states[name][1], resident.layer, _slots(resident), values, _valid(resident))
         else:
-            _write_pages(resident, storage.page_states[name][1], at, values)
+            _write_pages(resident, storage.page_states[name][1], _addresses(resident), values)
+
+
+def _addresses(resident: Resident) -> Addresses:
+    return resident.step.addresses[resident.storage.row_stream.name]
+
+
+def _slots(resident: Resident) -> Tensor:
+    """Slots [row, kv_head, n] of the rows that are held."""
+    return _addresses(resident).slots(resident.layer)[:, :, : resident.width]
+
+
+def _valid(resident: Resident) -> Tensor | None:
+    return None if (resident.rows == resident.rows[0, 0]).all() else resident.valid
 
 
 def _write_pages(resident: Resident, array: PagedArray, at: Addresses, values: Tensor) -> None:

@@ -100,6 +100,11 @@ class Addresses:
         self._slots: dict[int, Tensor] = {}
 
     @property
+    def table(self) -> Tensor:
+        """Page numbers [row, table_row, index] int64."""
+        return self._table
+
+    @property
     def capacity(self) -> int:
         """Rows that the longest table can hold."""
         return self._table.shape[-1] * self._geometry.page_size

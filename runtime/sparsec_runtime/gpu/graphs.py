@@ -28,7 +28,7 @@ from .eligible import layer_reasons, reasons_against_graph
 from .evict import evict, evicts_on_device, turn_prompt
 from .forward import DecodeForward, StepKind
 from .mirror import TableMirror
-from .moves import move_rows
+from .moves import counts_of_step, move_rows
 from .row_sampling import Draws, RowSampling, draws_of
 from .sampling import SampleBuffers
 from .transfer import send
@@ -173,7 +173,7 @@ class DecodeGraphs:
         going = {part: max(int((zones[moves.to, part] - s.zone_rows[moves.to, part]).max()) for s, zones in zip(sequences, after)) for part in moves.parts}
         if any(going.values()):
             assert self._bucket is not None, "no step has run"
-            move_rows(self.manager.storage, moves, self._bucket.buffers.tables, sequences, after)
+            move_rows(self.manager.storage, moves, self._bucket.buffers.tables, counts_of_step(moves, sequences, after))
             self.bulk_steps += 1
         for row in left:
             sequences[row].rows, sequences[row].zone_rows = sequences[row].rows + 1, dict(after[row])

@@ -1,6 +1,6 @@
 """Moves of the oldest rows of the newest zone into the older one, encoded where that one holds codes: two launches a part for all layers, no read of the device.
 
-They run between two graphs, in the steps after which the host's counts say that rows go.
+They run between two graphs, in the steps after which the host's counts say that rows go, and at the end of a chunk of a prompt.
 """
 
 from __future__ import annotations
@@ -21,19 +21,24 @@ from .kernels.encode import copy_rows, encode_rows, shift_rows
 from .transfer import sent
 
 
-def move_rows(storage: Storage, moves: Moves, tables: Mapping[str, Tensor], sequences: list[Sequence], after: list[ZoneRows]) -> None:
-    """The rows that `after` counts in the older zone beyond those that lie there go there. tables: of each stream, as the step used them."""
-    counts = {part: _counts(moves, part, sequences, after) for part in moves.parts}
+Counts = Mapping[Part, np.ndarray]  # of each sequence [3, row] int32: rows that move, that lie in the older zone, and that lie in the newest, new ones counted
+
+
+def move_rows(storage: Storage, moves: Moves, tables: Mapping[str, Tensor], counts: Counts) -> None:
+    """The oldest rows of each sequence go to the older zone, as many as the counts say. tables: of each stream [row, 1, index] int32."""
     for numbers, (part, host) in zip(sent(np.stack(list(counts.values())), storage.device), counts.items()):
         if host[0].any():
             _move_part(storage, moves, part, tables, numbers, host)
 
 
-def _counts(moves: Moves, part: Part, sequences: list[Sequence], after: list[ZoneRows]) -> np.ndarray:
-    """Rows of each sequence [3, row]: that move, that lie in the older zone, and that lie in the newest, the new one counted."""
-    packed = np.array([sequence.zone_rows[moves.to, part][0, 0] for sequence in sequences])
-    held = np.array([sequence.zone_rows[moves.zone, part][0, 0] for sequence in sequences]) + 1
-    return np.stack([np.array([rows[moves.to, part][0, 0] for rows in after]) - packed, packed, held]).astype(np.int32)
+def counts_of_step(moves: Moves, sequences: list[Sequence], after: list[ZoneRows]) -> Counts:
+    """Of a decode step, after which each sequence is to hold the rows of `after`."""
+    def of(part: Part) -> np.ndarray:
+        packed = np.array([sequence.zone_rows[moves.to, part][0, 0] for sequence in sequences])
+        held = np.array([sequence.zone_rows[moves.zone, part][0, 0] for sequence in sequences]) + 1
+        return np.stack([np.array([rows[moves.to, part][0, 0] for rows in after]) - packed, packed, held]).astype(np.int32)
+
+    return {part: of(part) for part in moves.parts}
 
 
 def _move_part(storage: Storage, moves: Moves, part: Part, tables: Mapping[str, Tensor], numbers: Tensor, host: np.ndarray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,10 +11,15 @@ from .cuts import Cuts, reasons_against_cudnn
 
 if TYPE_CHECKING:
     from ..cache import CacheManager, Shape
+    from ..decode_plan import Moves
     from ..models.loading import LoadedModel
     from ..options import EngineOptions
+    from ..resident import Resident
+    from ..step import Step
     from .graphs import DecodeGraphs
     from .prefill import ChunkAttention
+
+    Settle = Callable[[Moves | None, Step, list[Resident]], bool]
 
 
 def chunk_attention(shape: Shape, dtype: torch.dtype, device: torch.device, chunks: tuple[int, ...], tokens: int) -> ChunkAttention | None:
@@ -28,6 +34,19 @@ def chunk_attention(shape: Shape, dtype: torch.dtype, device: torch.device, chun
     served = not reasons_against_cudnn(shape.head_dim, dtype, device)
     cuts = Cuts(chunks[0], min(tokens, shape.max_positions), chunks[1:]) if served else None
     return ChunkAttention(shape.q_heads, shape.kv_heads, shape.head_dim, dtype, device, cuts)
+
+
+def settling(method: type[CacheManager], device: torch.device) -> Settle | None:
+    """What makes decisions about stored rows real in steps that run in torch, prompts above all; None: torch does."""
+    if device.type != "cuda" or method.LAYOUT.scope != "shared":
+        return None
+    from .eligible import reasons_against_graph
+
+    if reasons_against_graph(method):
+        return None
+    from .settle import settle_by_kernels
+
+    return settle_by_kernels
 
 
 def decode_graphs(model: LoadedModel, manager: CacheManager, options: EngineOptions) -> tuple[DecodeGraphs | None, str]:
