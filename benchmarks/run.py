@@ -46,9 +46,12 @@ def main() -> int:
 def wanted(args: argparse.Namespace, plan: Plan) -> list[int]:
     """Numbers of the planned rows that the run lacks; those that failed before come last."""
     rows = read_rows(args.out)
-    named = {number: name(args, plan, row) for number, row in enumerate(plan.rows) if args.only.lower() in f"{row.label} {row.work}".lower()}
-    first = [number for number, fields in named.items() if fields not in list(named.values())[: list(named).index(number)]]  # prompts of two batches are the same
-    missing = [number for number in first if not is_measured(rows, named[number])]
+    named: dict[int, dict[str, object]] = {}
+    for number, row in enumerate(plan.rows):
+        fields = name(args, plan, row)
+        if args.only.lower() in f"{row.label} {row.work}".lower() and fields not in named.values():  # prompts of two batches are the same
+            named[number] = fields
+    missing = [number for number, fields in named.items() if not is_measured(rows, fields)]
     return sorted(missing, key=lambda number: find_row(rows, named[number]) is not None)
 
 
