@@ -1,5 +1,6 @@
 """Attention over paged rows against plain tensors: dense, selected, evicted, re-counted, batched, permuted."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -130,8 +131,7 @@ def test_permuting_physical_pages_changes_no_bit(scope):
         cache = manager(kind)
         torch.manual_seed(seed)
         for stream in cache.storage.streams.values():
-            free = stream.pool._free
-            stream.pool._free = [free[n] for n in torch.randperm(len(free)).tolist()]
+            stream.pool.shuffle(np.random.default_rng(seed))
         streams = [Stream.random(cache, length, n) for n, length in enumerate((40, 9))]
         outs.append([prefill(cache, stream) for stream in streams] + [forward(cache, streams) for _ in range(10)])
     assert all(torch.equal(a, b) for a, b in zip(*outs))

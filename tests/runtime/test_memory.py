@@ -50,6 +50,17 @@ def test_releasing_twice_is_an_error_of_ours():
         pool.release(pages)
 
 
+def test_pages_that_two_tables_release_at_once_are_free_once():
+    pool = MemoryPool("main", 6)
+    pages = pool.allocate(4)
+    pool.share(pages[:2])
+    pool.release(np.concatenate((pages, pages[1:2])))
+    assert pool.free == 5 and pool.live == 1
+    assert sorted([*pool.allocate(5), pages[0]]) == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(AssertionError, match="released twice"):
+        pool.release(np.concatenate((pages[:1], pages[:1])))
+
+
 @pytest.mark.parametrize("rows", [1, 3, 12])
 def test_slots_are_conserved_under_random_growth_and_shrinking(rows):
     chance, pool = random.Random(rows), MemoryPool("main", 200)
