@@ -108,7 +108,7 @@ class Recorder:
         self._read: dict[int, tuple[Tensor, Tensor]] = {}
 
     def value(self, view: View, name: str, value: Tensor, letters: tuple[str, ...]) -> None:
-        self._lets[name, view.layer] = (torch.as_tensor(value), letters, view.pos)
+        self._lets[name, view.some_layer] = (torch.as_tensor(value), letters, view.pos)
 
     def attended(self, layer: int, mask: Tensor) -> None:
         self._read[layer] = (mask, self.manager.resident(layer).pos)

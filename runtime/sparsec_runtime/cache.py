@@ -18,8 +18,9 @@ from torch import Tensor
 from .attention.decode import attend_decode
 from .attention.prefill import attend_prefill
 from .decode_plan import DecodePlan
+from .fold import TOGETHER, folded
 from .gpu.start import chunk_attention, settling
-from .hooks import AFTER_ATTENTION, BEFORE_ATTENTION, END_OF_PROMPT, FINISH_STEP, HOOKS, bound_hooks, fires
+from .hooks import AFTER_ATTENTION, AFTER_SAMPLING, BEFORE_ATTENTION, END_OF_PROMPT, FINISH_STEP, HOOKS, bindings_that_fire, bound_hooks, fires
 from .layout import PARTS, Counts, Layout
 from .memory import OutOfPages, PageCounts
 from .params import ParamSpec, Value, Values, resolve_params
@@ -93,14 +94,17 @@ class CacheManager:
         pooled = pool_tokens if isinstance(pool_tokens, int) else sum(pool_tokens.values())
         self.chunk_attention = chunk_attention(shape, dtype, self.device, (chunk, *shorter_chunks), pooled)
         self.settle = settling(type(self), self.device)
-        self.recorder: Recorder | None = None
+        self.recorder: Recorder | None = None  # where there is one, hooks run for one layer after the other
         self._hooks = bound_hooks(type(self))
         self._fired = {hook: [self.fires(hook, layer) for layer in range(shape.layers)] for hook in HOOKS}
+        self._alike = [tuple(bindings_that_fire(type(self), hook, layer, self.model_facts) for hook in AFTER_SAMPLING) for layer in range(shape.layers)]
+        self._pools_as_one = self.storage.with_layers_as_rows()
         self.summary_equations = {name: getattr(self, f"summary_{name}") for name in self.storage.summaries}
         self._sequences: dict[int, Sequence] = {}
         self._opened = 0
         self._step: Step | None = None
-        self._residents: dict[int, Resident] = {}
+        self._residents: dict[int, Resident] = {}  # by layer, while layers run
+        self._late: list[Resident] = []  # after sampling: of many layers each, in order (fold.py)
         self._needs: dict[tuple[object, ...], int] = {}
 
     # ---- requests ------------------------------------------------------------------------------
@@ -197,25 +201,27 @@ class CacheManager:
     def finish(self) -> None:
         """Hooks after sampling: end_of_prompt in all layers, then finish_step in all layers."""
         step = self._active_step()
+        self._late = self._after_layers()
         if step.ends_prompt:
             self._fire_everywhere(END_OF_PROMPT)
-            self._carry_out_decisions()
-            step.prompt_rows = np.stack([self._residents[layer].rows for layer in range(self.storage.layers)], axis=1)
+            _carry_out_decisions(self._late)
+            step.prompt_rows = self._by_layer(self._late, lambda resident: resident.rows)
+            for resident in self._late:
+                resident.step.prompt_rows[:, resident.layer] = resident.rows
         self._fire_everywhere(FINISH_STEP)
 
     @torch.no_grad()
     def commit_step(self) -> None:
         """Makes the hooks' decisions real, frees the pages that they emptied, and counts the step's rows."""
         step = self._active_step()
-        assert len(self._residents) == self.storage.layers, f"{len(self._residents)} of {self.storage.layers} layers ran"
-        residents = [self._residents[layer] for layer in range(self.storage.layers)]
-        self._carry_out_decisions()
+        residents = self._late or self._after_layers()
+        _carry_out_decisions(residents)
         doubted = [right for resident in residents for right in resident.doubted]
         assert not doubted or bool(torch.stack(doubted).all()), "rows that move to another zone must be the oldest outside it, in position order"
-        held = [self._counts_after(residents, row) for row in range(len(step.sequences))]
+        held = self._counts_after(residents)
         for sequence, counts in zip(step.sequences, held):
             self._check_room(sequence, counts)
-        if self.settle is None or not self.settle(self.DECODE.moves, step, residents):
+        if self.settle is None or not self.settle(self.storage, step, residents):
             for resident in residents:
                 settle(resident)
         for resident in residents:
@@ -285,7 +291,8 @@ class CacheManager:
         return self._hooks
 
     def resident(self, layer: int) -> Resident:
-        """What a layer holds in the step that runs, with the decisions of its hooks so far; for traces."""
+        """What a layer holds in the step that runs, with the decisions of its hooks so far; for traces, which see one layer after the other."""
+        assert self.recorder is not None, "without a recorder, hooks after sampling decide for many layers at once"
         return self._residents[layer]
 
     def fires(self, hook: str, layer: int) -> bool:
@@ -300,26 +307,26 @@ class CacheManager:
 
     def _fire(self, hooks: tuple[str, ...], view: View) -> None:
         for hook in hooks:
-            if self._fired[hook][view.layer]:
+            if self._fired[hook][view.some_layer]:
                 getattr(self, hook)(view)
 
     def _fire_everywhere(self, hook: str) -> None:
         if hook not in self._hooks:
             return
-        for layer in range(self.storage.layers):
-            if not self._fired[hook][layer]:
-                continue
-            resident = self._residents[layer]
-            getattr(self, hook)(View(resident, self.model_facts, None, None, self.recorder))
-            resident.forget_payload()
+        for resident in self._late:
+            view = View(resident, self.model_facts, None, None, self.recorder)
+            if self._fired[hook][view.some_layer]:
+                getattr(self, hook)(view)
+                resident.forget_payload()
 
-    def _carry_out_decisions(self) -> None:
-        """What hooks have decided so far; one read of the device for all layers."""
-        waiting = [(resident, resident.awaited) for resident in self._residents.values()]
-        counts = [count for _, awaited in waiting for count in awaited]
-        told = iter(torch.stack(counts).cpu().numpy() if counts else ())
-        for resident, awaited in waiting:
-            resident.carry_out([next(told) for _ in awaited])
+    def _after_layers(self) -> list[Resident]:
+        """What the layers hold once all have run, as few residents as hooks may run for at once."""
+        assert len(self._residents) == self.storage.layers, f"{len(self._residents)} of {self.storage.layers} layers ran"
+        residents = [self._residents[layer] for layer in range(self.storage.layers)]
+        if self.recorder is not None or self.storage.joins_layers:
+            return residents
+        _carry_out_decisions(residents)
+        return folded(residents, self._pools_as_one, self._alike, TOGETHER[self.device.type])
 
     def _attention(self, resident: Resident, queries: Tensor) -> Tensor:
         keys, values = resident.keys(), resident.payload("V")
@@ -335,10 +342,16 @@ class CacheManager:
         mask = resident.attended_by(0, 1, resident.width)[:, 0]
         return attend_decode(queries[:, 0], keys, values, mask, lengths, scale)[:, None]
 
-    def _counts_after(self, residents: list[Resident], row: int) -> tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]:
-        rows = np.stack([resident.rows[row] for resident in residents])
-        zones = {key: np.stack([resident.zone_rows[key][row] for resident in residents]) for key in residents[0].zone_rows}
-        return rows, zones
+    def _counts_after(self, residents: list[Resident]) -> list[tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]]:
+        """By request: rows, and rows of each zone's parts, [layer, kv_head]."""
+        rows = self._by_layer(residents, lambda resident: resident.rows)
+        zones = {key: self._by_layer(residents, lambda resident: resident.zone_rows[key]) for key in residents[0].zone_rows}
+        return [(rows[row], {key: counts[row] for key, counts in zones.items()}) for row in range(len(rows))]
+
+    def _by_layer(self, residents: list[Resident], counts: Callable[[Resident], np.ndarray]) -> np.ndarray:
+        """Counts of residents' rows [row, kv_head] as [request, layer, kv_head]."""
+        requests = len(self._active_step().sequences)
+        return np.concatenate([counts(each).reshape(-1, requests, self.storage.heads) for each in residents]).swapaxes(0, 1)
 
     def _check_room(self, sequence: Sequence, counts: tuple[np.ndarray, dict[tuple[str, str], np.ndarray]]) -> None:
         for name, pages in pages_held(self.storage, *counts).items():
@@ -351,10 +364,19 @@ class CacheManager:
             sequence.tables[name].shrink(pages, self.storage.streams[name].pool)
 
     def _end_step(self) -> None:
-        self._step, self._residents = None, {}
+        self._step, self._residents, self._late = None, {}, []
         for stream in self.storage.streams.values():
             stream.pool.check_conserved()
 
     def _kv_bytes(self, sequence: Sequence) -> int:
         streams = self.storage.streams.items()
         return sum(int(sequence.tables[name].used.sum()) * stream.page_bytes(stream.payload) for name, stream in streams)
+
+
+def _carry_out_decisions(residents: list[Resident]) -> None:
+    """What hooks have decided so far; one read of the device for all layers."""
+    waiting = [(resident, resident.awaited) for resident in residents]
+    counts = [count for _, awaited in waiting for count in awaited]
+    told = iter(torch.cat(counts).cpu().numpy() if counts else ())
+    for resident, awaited in waiting:
+        resident.carry_out([np.stack([next(told) for _ in range(len(count))]) for count in awaited])

@@ -14,10 +14,11 @@ AFTER_ATTENTION = {
 }
 END_OF_PROMPT = "end_of_prompt"
 FINISH_STEP = "finish_step"
+AFTER_SAMPLING = (END_OF_PROMPT, FINISH_STEP)
 
-PROMPT_HOOKS = (*BEFORE_ATTENTION["prefill"], *AFTER_ATTENTION["prefill"], END_OF_PROMPT, FINISH_STEP)  # of a prefill step, as they fire
+PROMPT_HOOKS = (*BEFORE_ATTENTION["prefill"], *AFTER_ATTENTION["prefill"], *AFTER_SAMPLING)  # of a prefill step, as they fire
 _LAYER_HOOKS = (*BEFORE_ATTENTION["prefill"], *BEFORE_ATTENTION["decode"], *AFTER_ATTENTION["prefill"], *AFTER_ATTENTION["decode"])
-HOOKS = frozenset((*_LAYER_HOOKS, END_OF_PROMPT, FINISH_STEP))
+HOOKS = frozenset((*_LAYER_HOOKS, *AFTER_SAMPLING))
 
 
 def bound_hooks(manager: type) -> frozenset[str]:
@@ -27,6 +28,11 @@ def bound_hooks(manager: type) -> frozenset[str]:
 
 def fires(manager: type, hook: str, layer: int, facts: Mapping[str, int | float]) -> bool:
     """Whether some binding of the hook runs in a layer of a model of these facts."""
+    return any(bindings_that_fire(manager, hook, layer, facts))
+
+
+def bindings_that_fire(manager: type, hook: str, layer: int, facts: Mapping[str, int | float]) -> tuple[bool, ...]:
+    """Which bindings of the hook run in a layer."""
     if not any(hook in vars(base) for base in manager.__mro__):
-        return False
-    return any(guard is None or guard(layer, facts) for guard in manager.GUARDS.get(hook, (None,)))
+        return ()
+    return tuple(guard is None or guard(layer, facts) for guard in manager.GUARDS.get(hook, (None,)))

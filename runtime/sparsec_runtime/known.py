@@ -18,7 +18,7 @@ _PURE = frozenset(
     f"__{name}__" for name in "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod neg abs gt ge lt le eq ne and rand or ror xor invert getitem".split()
 ) | frozenset(
     "abs add sub mul div floor_divide remainder floor ceil round neg gt ge lt le eq ne logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not any all "
-    "clamp clamp_min clamp_max minimum maximum where to long int double float bool expand expand_as unsqueeze squeeze view reshape flatten amax amin max min sum stack".split()
+    "clamp clamp_min clamp_max minimum maximum where gather select to long int double float bool expand expand_as unsqueeze squeeze view reshape flatten amax amin max min sum stack".split()
 )
 
 

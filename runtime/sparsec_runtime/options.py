@@ -16,7 +16,8 @@ class EngineOptions:
     memory_tokens: the pools together hold as many bytes of K and V as dense attention needs for this many tokens;
     reserve_tokens: new tokens that admission reserves per request (None: all of max_tokens, so that nobody is ever
     preempted); graphs: decode on a CUDA device runs as captured graphs where the method allows it; capture_at_start: for every batch size up to
-    max_running before the first request (else each when it is first needed, which that request waits for, as one with penalties does anyway);
+    max_running before the first request (else each when it is first needed, which that request waits for, as one with penalties does anyway), and two
+    prompts of nobody are read, so that no request waits for a compiler;
     debug: before every replay of a graph the addresses that it captured are checked, not once in 1,000 steps.
     """
 

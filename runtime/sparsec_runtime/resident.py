@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -150,8 +151,7 @@ class Resident(HeldRows):
         widest = max(1, *asked)
         position = ends - widest + torch.arange(widest, device=step.device)
         real = (position >= 0) & (position >= ends - wanted)
-        queries = torch.stack([sequence.ring_at(self.layer, row) for sequence, row in zip(step.sequences, position)])
-        queries = queries.unflatten(2, (self.storage.heads, -1))
+        queries = step.newest_queries(self.layer, position).unflatten(2, (self.storage.heads, -1))
         if self.storage.layout.position == "rank":
             queries = self._at_rank(queries, position)
         return QueryBlock(queries, position, real, self.keys(), scale=scale, row_pos=self.pos)
@@ -207,6 +207,20 @@ class Resident(HeldRows):
         assert self.source is None, "summaries are rebuilt at the end of the step: read them before evicting"
         return self._page_values(self.storage.summaries[name][1])
 
+    def take_over(self, layers: Sequence[Resident]) -> None:
+        """What hooks before sampling decided in the layers whose rows these are, one behind another: moves and new values of states."""
+        assert all(each.source is None for each in layers), "hooks evict after sampling"
+        self._zone_rows = {key: np.concatenate([each.zone_rows[key] for each in layers]) for key in self._zone_rows}
+        self.doubted = [right for each in layers for right in each.doubted]
+        self.moved = any(each.moved for each in layers)
+        for name in {name for each in layers for name in each.states}:
+            layout, width = (self.storage.token_states[name][0], self.width) if name in self.storage.token_states else (self.storage.page_states[name][0], self.pages)
+            self.states[name] = torch.cat([_widened(each.new_values(name), width, layout.initial) for each in layers])
+
+    def new_values(self, name: str) -> Tensor:
+        """Of a token state [row, kv_head, token], or of a page state [row, kv_head, page, *letters]."""
+        return self.token_state(name) if name in self.storage.token_states else self.state(name)
+
     def _page_values(self, array: PagedArray) -> Tensor:
         units = self.step.addresses[self.storage.row_stream.name].units(self.layer)
         return array.gather(self.layer, units)[:, :, : self.pages]
@@ -218,3 +232,11 @@ class Resident(HeldRows):
             self.lse = None
             for key in ("pos False", "rotated False"):
                 self._cache.pop(key, None)
+
+
+def _widened(values: Tensor, width: int, initial: float) -> Tensor:
+    """values [row, kv_head, n, ...] with initial ones up to the width."""
+    if values.shape[2] == width:
+        return values
+    behind = values.new_full((*values.shape[:2], width - values.shape[2], *values.shape[3:]), initial)
+    return torch.cat((values, behind), dim=2)

@@ -41,8 +41,8 @@ class Sequence:
     scattered: Scattered | None = None
     turned: bool = False  # K, stored before RoPE, was turned at its positions by kernels; torch does not read it then
 
-    def ring_at(self, layer: int, positions: Tensor) -> Tensor:
-        """Queries [query, q_head, channel]; a position below 0, or older than the ring reaches back, gives any query."""
+    def ring_at(self, layer: int | slice, positions: Tensor) -> Tensor:
+        """Queries [query, q_head, channel], of several layers [layer, query, q_head, channel]; a position below 0, or older than the ring reaches back, gives any query."""
         assert self.ring is not None, "the method's layout keeps no queries (ring)"
         return self.ring[layer, positions % self.ring.shape[1]]
 

@@ -57,6 +57,7 @@ class Step:
         self.before = np.stack([sequence.rows for sequence in sequences])
         self.rows = self.before + batch.tokens
         self.starts = np.array([sequence.length for sequence in sequences], dtype=np.int64)
+        self.steps = np.array(batch.steps, dtype=np.int64)  # decode steps done before this one [row]
         self.shared_states: dict[str, Tensor] = {}
         self.plain_states: dict[tuple[str, int], Tensor] = {}  # new values; layer -1 where a state spans layers
         self.prompt_rows = np.stack([np.zeros_like(sequence.rows) if sequence.prompt_rows is None else sequence.prompt_rows for sequence in sequences])
@@ -77,6 +78,14 @@ class Step:
     def zone_rows(self, zone: str, part: Part, layer: int) -> np.ndarray:
         """Rows [row, kv_head] whose part lies in a zone before any hook of this step; new rows are not counted here."""
         return np.stack([sequence.zone_rows[zone, part][layer] for sequence in self.sequences])
+
+    def layer_of_rows(self, layer: int) -> np.ndarray:
+        """[row]"""
+        return np.full(len(self.sequences), layer)
+
+    def newest_queries(self, layer: int, positions: Tensor) -> Tensor:
+        """Queries [row, query, q_head, channel] at positions [row, query], from the rings of the sequences."""
+        return torch.stack([sequence.ring_at(layer, row) for sequence, row in zip(self.sequences, positions)])
 
     def memo(self, name: str, layer: int, make: Callable[[], T]) -> T:
         """`make()` once per step where layers hold equal counts, else once per layer."""

@@ -7,6 +7,7 @@ apart) and row data has its own. Knows no step and no hook.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 
 import torch
 
@@ -40,6 +41,7 @@ class Storage:
         self.page_states = {state.name: (state, self._page_array(state, facts)) for state in layout.page_states}
         self.summaries = {summary.name: (summary, self._page_array(summary, facts)) for summary in layout.summaries}
         self.shared_states = {state.name: state for state in layout.states if state.shared}
+        self.joins_layers = bool(self.shared_states) or any("l" in state.letters for state in layout.plain_states)
         self._facts = facts
         assert not (self.summaries or self.page_states) or len(layout.zones) == 1, "pages are counted in a method's only zone"
 
@@ -57,7 +59,18 @@ class Storage:
 
     def addresses(self, sequences: list[Sequence]) -> dict[str, Addresses]:
         """The tables of a batch, by stream."""
-        return {name: Addresses(stream, [sequence.tables[name] for sequence in sequences]) for name, stream in self.streams.items()}
+        return {name: Addresses.of_tables(stream, [sequence.tables[name] for sequence in sequences]) for name, stream in self.streams.items()}
+
+    def with_layers_as_rows(self) -> Storage:
+        """The same memory as the pools of one layer (fold.py)."""
+        made = copy(self)
+        made.stores = {key: store.with_layers_as_rows() for key, store in self.stores.items()}
+        made.positions = None if self.positions is None else self.positions.with_layers_as_rows()
+        made.token_states, made.page_states, made.summaries = (
+            {name: (layout, array.with_layers_as_rows()) for name, (layout, array) in arrays.items()}
+            for arrays in (self.token_states, self.page_states, self.summaries)
+        )
+        return made
 
     def _lay_out_zones(self) -> Stream:
         layout = self.layout

@@ -44,8 +44,14 @@ class View:
     # ---- the step --------------------------------------------------------------------------------
 
     @property
-    def layer(self) -> int:
-        return self._resident.layer
+    def layer(self) -> Tensor:
+        """The layer of each row [row] int64."""
+        return self._step.known(self._step.layer_of_rows(self._resident.layer))
+
+    @property
+    def some_layer(self) -> int:
+        """One of the rows' layers: guards of bindings hold for all of them or for none."""
+        return int(self._step.layer_of_rows(self._resident.layer)[0])
 
     @property
     def phase(self) -> str:
@@ -68,7 +74,7 @@ class View:
     @property
     def steps(self) -> Tensor:
         """Decode steps done before this one [row] int64."""
-        return self._step.memo("steps", 0, lambda: self._step.known(np.array(self._step.batch.steps, dtype=np.int64)))
+        return self._step.memo("steps", 0, lambda: self._step.known(self._step.steps))
 
     @property
     def batch(self) -> int:

@@ -7,6 +7,7 @@ so every gather and scatter below is the same code for all scopes. Knows no hook
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import torch
@@ -31,6 +32,12 @@ class PagedArray:
     @property
     def unit_bytes(self) -> int:
         return self.data[0, 0].numel() * self.data.element_size()
+
+    def with_layers_as_rows(self) -> PagedArray:
+        """The same memory as of one layer."""
+        made = copy(self)
+        made.data = self.data.flatten(0, 1)[None]
+        return made
 
     def of(self, layer: int) -> Tensor:
         """[unit, line, *inner] that the unit numbers of a layer index."""
@@ -90,24 +97,22 @@ class Stream:
 
 
 class Addresses:
-    """The tables of one batch in one stream, on the device, as unit and slot numbers per layer."""
+    """The tables [row, table_row, index] int64 of one batch in one stream, on the device, as unit and slot numbers per layer."""
 
-    def __init__(self, stream: Stream, tables: list[PageTable]) -> None:
-        self.stream = stream
+    def __init__(self, stream: Stream, table: Tensor) -> None:
+        self.stream, self.table = stream, table
         self._geometry = stream.geometry
-        self._table = sent(stack(tables), stream.geometry.device)
         self._units: dict[int, Tensor] = {}
         self._slots: dict[int, Tensor] = {}
 
-    @property
-    def table(self) -> Tensor:
-        """Page numbers [row, table_row, index] int64."""
-        return self._table
+    @classmethod
+    def of_tables(cls, stream: Stream, tables: list[PageTable]) -> Addresses:
+        return cls(stream, sent(stack(tables), stream.geometry.device))
 
     @property
     def capacity(self) -> int:
         """Rows that the longest table can hold."""
-        return self._table.shape[-1] * self._geometry.page_size
+        return self.table.shape[-1] * self._geometry.page_size
 
     def units(self, layer: int) -> Tensor:
         """Unit numbers [row, kv_head, page]; in the shared scope one tensor serves all layers."""
@@ -120,7 +125,7 @@ class Addresses:
         """Flat slot numbers [row, kv_head, page * slot]: row r of a head is entry r."""
         key = 0 if self._geometry.scope == "shared" else layer
         if key not in self._slots:
-            within = torch.arange(self._geometry.page_size, device=self._table.device)
+            within = torch.arange(self._geometry.page_size, device=self.table.device)
             self._slots[key] = (self.units(layer)[..., None] * self._geometry.page_size + within).flatten(-2)
         return self._slots[key]
 
@@ -132,8 +137,8 @@ class Addresses:
     def _of_layer(self, layer: int) -> Tensor:
         heads = self._geometry.heads
         if self._geometry.scope == "head":
-            return self._table.unflatten(1, (-1, heads))[:, layer]
-        return self._table[:, layer, None] * heads + torch.arange(heads, device=self._table.device)[:, None]
+            return self.table.unflatten(1, (-1, heads))[:, layer]
+        return self.table[:, layer, None] * heads + torch.arange(heads, device=self.table.device)[:, None]
 
 
 def write(array: PagedArray, layer: int, slots: Tensor, values: Tensor, valid: Tensor | None) -> None:
@@ -161,6 +166,11 @@ class RawStore:
     def __init__(self, stream: Stream, head_dim: int, dtype: torch.dtype) -> None:
         self.stream = stream
         self._rows = stream.array(stream.geometry.page_size, (head_dim,), dtype, payload=True)
+
+    def with_layers_as_rows(self) -> RawStore:
+        made = copy(self)
+        made._rows = self._rows.with_layers_as_rows()
+        return made
 
     @property
     def rows(self) -> PagedArray:
@@ -202,6 +212,12 @@ class PackedStore:
         self._scale = stream.array(blocks, (inner,), dtype, payload=True)
         self._minimum = stream.array(blocks, (inner,), dtype, payload=True) if codec.zero else None
         self._rows_per_line = codec.block if self._along_tokens else 1
+
+    def with_layers_as_rows(self) -> PackedStore:
+        made = copy(self)
+        made._words, made._scale = self._words.with_layers_as_rows(), self._scale.with_layers_as_rows()
+        made._minimum = None if self._minimum is None else self._minimum.with_layers_as_rows()
+        return made
 
     @property
     def arrays(self) -> tuple[PagedArray, PagedArray, PagedArray | None]:

@@ -96,7 +96,7 @@ def _method(hook: str, bindings: list[Binding]) -> HookMethod:
 def _call(binding: Binding, hook: str, ask: bool) -> HookCall:
     once = hook == "finish_step" and "end_of_prompt" in binding.hooks
     conditions = ["not view.ends_prompt"] if once else []
-    conditions += [f"layers_of_{binding.function}(view.layer, self.model_facts)"] if ask and binding.guard is not None else []
+    conditions += [f"layers_of_{binding.function}(view.some_layer, self.model_facts)"] if ask and binding.guard is not None else []
     return HookCall(binding.function, once, tuple(conditions))
 
 

@@ -193,7 +193,7 @@ def _apportion(w: Writer, op: Op) -> Text:
 def _pick(w: Writer, op: Op) -> Text:
     value, index = w.args(op)
     axis = 1 + op.args[0].axes.index(str(op.detail[0]))
-    return Text(f"{value.at(10)}[{':, ' * axis}{index.text}]")
+    return call_text("ops.pick", value.text, index.text, str(axis))
 
 
 def _positional(w: Writer, op: Op) -> Text:

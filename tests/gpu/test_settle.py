@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from engines import tiny_model
+import triton
+from engines import add, drain, prompt, tiny_model
 from settled import CASES, after_prompts, assert_same, params_of
 from sparsec_runtime.engine import Engine
 from sparsec_runtime.options import EngineOptions
@@ -29,3 +30,21 @@ def test_prompts_leave_what_torch_leaves(method, more):
             made.manager.settle = None
         found.append(after_prompts(made))
     assert_same(*found)
+
+
+@pytest.mark.parametrize("method", ["snapkv", "h2o", "pyramidkv", "ada_snapkv", "kivi", "streamingllm", "dense"])
+def test_no_request_waits_for_a_compiler(method):
+    """Kernels of prompts are compiled before the first request, as those of decode steps are."""
+    model, device = tiny_model(dtype="bfloat16"), torch.device("cuda")
+    here = replace(model, module=copy.deepcopy(model.module).to(device), device=device, rope=model.rope.to(device))
+    compilation = Compilation.load(method, model=from_shape(model.shape))
+    made = Engine(load_manager(compilation), here, EngineOptions(chunk=512, memory_tokens=8192, max_running=2))
+    compiled = []
+    triton.knobs.compilation.listener = lambda **seen: compiled.append(seen["src"].name)
+    try:
+        for n, length in enumerate((3001, 2512, 37)):
+            add(made, prompt(length, seed=n), 4, name=f"row {n}")
+        drain(made)
+    finally:
+        triton.knobs.compilation.listener = None
+    assert not compiled

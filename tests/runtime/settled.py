@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from engines import SMALL, add, prompt
 from sparsec_runtime.engine import Engine
@@ -11,6 +12,7 @@ LENGTHS = (7, 70, 33, 130)
 CASES = (
     ("kivi", {}), ("kivi", {"flush": "blocks"}), ("kivi", {"k_bits": 4, "v_bits": 2}), ("kivi", {"k_bits": 8, "v_bits": 8, "flush": "blocks"}),
     ("snapkv", {}), ("snapkv", {"evict_in_prefill": True}), ("h2o", {}), ("h2o", {"positions": "cache"}), ("streamingllm", {}), ("tova", {}),
+    ("pyramidkv", {}), ("pyramidkv", {"evict_in_prefill": True}), ("ada_snapkv", {}), ("ada_snapkv", {"evict_in_prefill": True}),
 )  # fmt: skip
 
 
@@ -30,13 +32,17 @@ def after_prompts(made: Engine) -> dict[tuple[object, ...], Tensor]:
         at = storage.addresses([sequence])
         for layer in range(storage.layers):
             for (zone, part), rows in sequence.zone_rows.items():
-                store, held = storage.stores[zone, part], int(rows[0, 0])
-                found[n, layer, zone, part] = store.read(at[store.stream.name], layer, held).cpu() if held else torch.zeros(0)
-            held = int(sequence.rows[0, 0])
+                store = storage.stores[zone, part]
+                found[n, layer, zone, part] = of_heads(store.read(at[store.stream.name], layer, int(rows.max())), rows[layer])
             arrays = {name: array for name, (_, array) in storage.token_states.items()} | ({} if storage.positions is None else {"pos": storage.positions})
             for name, array in arrays.items():
-                found[n, layer, name] = array.gather(layer, at[storage.row_stream.name].units(layer))[:, :, :held].cpu()
+                found[n, layer, name] = of_heads(array.gather(layer, at[storage.row_stream.name].units(layer)), sequence.rows[layer])
     return found
+
+
+def of_heads(values: Tensor, rows: np.ndarray) -> Tensor:
+    """The rows that each head holds, one head behind another: values [1, kv_head, token, ...], rows [kv_head]."""
+    return torch.cat([values[0, head, :held] for head, held in enumerate(rows)]).cpu()
 
 
 def assert_same(found: dict[tuple[object, ...], Tensor], wanted: dict[tuple[object, ...], Tensor]) -> None:

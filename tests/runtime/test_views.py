@@ -27,7 +27,7 @@ def test_hooks_fire_in_lifecycle_order():
     seen = []
     names = ("kv_write", "build_prefill_selection", "before_prefill_attention", "after_prefill_attention", "build_decode_selection",
              "before_decode_attention", "after_decode_attention", "layer_end", "end_of_prompt", "finish_step")  # fmt: skip
-    cache = spying(**{name: (lambda self, view, name=name: seen.append((name, view.layer))) for name in names})
+    cache = spying(**{name: (lambda self, view, name=name: seen.extend((name, layer) for layer in view.layer.tolist())) for name in names})
     stream = Stream.random(cache, 8, 0)
     forward(cache, [stream], 5)
     layers = range(SHAPE.layers)
@@ -47,7 +47,7 @@ def test_hooks_fire_in_lifecycle_order():
 def test_a_guard_keeps_a_hook_out_of_a_layer():
     seen = []
     cache = spying(
-        kv_write=lambda self, view: seen.append(view.layer), GUARDS={"kv_write": (lambda layer, model: layer == model["n_layers"] - 1,)}
+        kv_write=lambda self, view: seen.extend(view.layer.tolist()), GUARDS={"kv_write": (lambda layer, model: layer == model["n_layers"] - 1,)}
     )
     forward(cache, [Stream.random(cache, 8, 0)], 8)
     assert seen == [SHAPE.layers - 1]
@@ -60,7 +60,7 @@ def test_probs_of_blocks_are_those_of_plain_attention(monkeypatch):
     def after(self, view):
         blocks = list(view.blocks())
         assert len(blocks) > 1 or view.queries == 1
-        found[view.layer] = torch.cat([block.probs for block in blocks], dim=1)
+        found[view.some_layer] = torch.cat([block.probs for block in blocks], dim=1)
 
     cache = spying(after_prefill_attention=after, after_decode_attention=after)
     stream = Stream.random(cache, 20, 1)
@@ -119,7 +119,8 @@ def test_a_window_spans_chunks_and_steps_and_sees_the_rows_now_held(chunk):
     def finish(self, view):
         view.evict(ops.sink(view.valid, 3) | ops.recent(view.valid, 6))
         window = view.window(4)
-        found[view.layer] = (window.probs[0], window.query_pos[0].tolist(), window.query_valid[0].tolist(), view.pos[0, 0].tolist())
+        for row, layer in enumerate(view.layer.tolist()):
+            found[layer] = (window.probs[row], window.query_pos[row].tolist(), window.query_valid[row].tolist(), view.pos[row, 0].tolist())
 
     cache = spying(Layout(evicts=True, ring=lambda params, model: 4, page_size=4), finish_step=finish)
     stream = Stream.random(cache, 17, 5)
@@ -132,17 +133,18 @@ def test_a_window_spans_chunks_and_steps_and_sees_the_rows_now_held(chunk):
 
 
 def test_a_window_longer_than_the_sequence_marks_what_is_missing_and_may_differ_per_row():
-    found = []
+    found, requests = [], 1
     cache = spying(
         Layout(ring=lambda params, model: 6),
-        finish_step=lambda self, view: found.append(view.window(torch.tensor([6, 2])[: view.batch])),
+        finish_step=lambda self, view: found.append(view.window(torch.tensor([6, 2])[:requests].repeat(SHAPE.layers))),
     )
     streams = [Stream.random(cache, 3, 0), Stream.random(cache, 9, 1)]
     for stream in streams:
         prefill(cache, stream)
+    requests = 2
     forward(cache, streams)
     block = found[-1]
-    assert block.query_valid.tolist() == [[False, False, True, True, True, True], [False] * 4 + [True] * 2]
+    assert block.query_valid.tolist() == [[False, False, True, True, True, True], [False] * 4 + [True] * 2] * SHAPE.layers
     assert (block.probs[~block.query_valid] == 0).all()
 
 
@@ -151,7 +153,8 @@ def test_window_queries_of_the_rank_rule_are_rotated_at_their_rank():
 
     def finish(self, view):
         view.evict(ops.sink(view.valid, 1) | ops.recent(view.valid, 4))
-        found[view.layer] = (view.window(2).probs[0], view.pos[0, 0].tolist())
+        assert view.layer[0] == 0
+        found[0] = (view.window(2).probs[0], view.pos[0, 0].tolist())
 
     cache = spying(Layout(position="rank", evicts=True, ring=lambda params, model: 2), finish_step=finish)
     stream = Stream.random(cache, 11, 2)
@@ -168,12 +171,12 @@ def test_window_queries_of_the_rank_rule_are_rotated_at_their_rank():
 def test_keys_before_rope_can_be_read_under_both_position_rules():
     for position in ("logical", "rank"):
         found = {}
-        cache = spying(Layout(position=position), finish_step=lambda self, view: found.update({view.layer: (view.K_raw, view.K)}))
+        cache = spying(Layout(position=position), finish_step=lambda self, view: found.update(zip(view.layer.tolist(), zip(view.K_raw, view.K))))
         stream = Stream.random(cache, 10, 3)
         forward(cache, [stream], 10)
         raw, turned = found[1]
-        assert torch.allclose(raw[0].transpose(0, 1), stream.k[1, :10], atol=1e-5)
-        assert torch.allclose(turned[0].transpose(0, 1), ROPE.rotate(stream.k[1, :10], *ROPE.cos_sin(torch.arange(10))), atol=1e-5)
+        assert torch.allclose(raw.transpose(0, 1), stream.k[1, :10], atol=1e-5)
+        assert torch.allclose(turned.transpose(0, 1), ROPE.rotate(stream.k[1, :10], *ROPE.cos_sin(torch.arange(10))), atol=1e-5)
 
 
 def test_later_expressions_of_a_hook_see_an_eviction_and_other_steps_see_it_too():
@@ -189,7 +192,7 @@ def test_later_expressions_of_a_hook_see_an_eviction_and_other_steps_see_it_too(
     for stream in streams:
         forward(cache, [stream], stream.prompt)
     forward(cache, streams)
-    assert lengths[-1] == ([8, 4], [list(range(8)), [5, 6, 7, 8, -1, -1, -1, -1]], 12)
+    assert lengths[-1] == ([8, 4] * SHAPE.layers, [list(range(8)), [5, 6, 7, 8, -1, -1, -1, -1]] * SHAPE.layers, 12 * SHAPE.layers)
     assert [cache.rows(stream.handle).max() for stream in streams] == [8, 4]
     assert [cache.tokens_evicted(stream.handle) for stream in streams] == [0.0, 5.0]
 
@@ -218,7 +221,7 @@ def test_a_rolled_back_step_leaves_states_rings_and_counts_as_they_were():
                 forward(cache, [stream], commit=False)
                 cache.rollback_step()
             forward(cache, [stream])
-        traces.append(seen[-SHAPE.layers :].copy())
+        traces.append(seen[-1:])
         assert cache.pages().live == 2
     assert all(torch.equal(a, b) for one, other in zip(*traces) for a, b in zip(one, other))
 
@@ -227,7 +230,7 @@ def test_states_of_all_layers_and_of_one_step_are_shared_as_declared():
     seen = []
 
     def layer_end(self, view):
-        if view.layer == 0:
+        if view.some_layer == 0:
             view.set_shared("pick", view.valid[:, 0] & (view.pos[:, 0] % 2 == 0))
         view.set_state("depth", view.state("depth") + ops.index(SHAPE.layers, view.device).eq(view.layer))
         seen.append((view.shared("pick").sum().item(), view.state("depth").tolist()))
@@ -246,7 +249,7 @@ def test_summaries_cover_the_rows_present_and_follow_evictions(scope):
     seen = {}
 
     def build(self, view):
-        seen[view.layer] = (view.summary("least"), ops.page_min(view.K, view.valid, view.page_size), view.page_valid)
+        seen[view.some_layer] = (view.summary("least"), ops.page_min(view.K, view.valid, view.page_size), view.page_valid)
 
     layout = Layout(scope=scope, page_size=4, evicts=True, summaries=(SummaryLayout("least", ("p", "h", "c")),))
     cache = spying(

@@ -25,9 +25,9 @@ class Scripted(CacheManager):
 
     def finish_step(self, view):
         keep = view.valid.expand(*view.host_rows.shape, view.tokens).clone()
-        for row, sequence in enumerate(self._step.sequences):
+        for row, (sequence, layer) in enumerate(zip(view._step.sequences, view.layer.tolist())):
             for head in range(SHAPE.kv_heads):
-                kept = self.script.get(sequence.request_id, {}).get((view.layer, head))
+                kept = self.script.get(sequence.request_id, {}).get((layer, head))
                 if kept is not None:
                     keep[row, head] = False
                     keep[row, head, kept] = True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,15 +12,15 @@ from .cuts import Cuts, reasons_against_cudnn
 
 if TYPE_CHECKING:
     from ..cache import CacheManager, Shape
-    from ..decode_plan import Moves
     from ..models.loading import LoadedModel
     from ..options import EngineOptions
     from ..resident import Resident
     from ..step import Step
+    from ..storage import Storage
     from .graphs import DecodeGraphs
     from .prefill import ChunkAttention
 
-    Settle = Callable[[Moves | None, Step, list[Resident]], bool]
+    Settle = Callable[[Storage, Step, Sequence[Resident]], bool]
 
 
 def chunk_attention(shape: Shape, dtype: torch.dtype, device: torch.device, chunks: tuple[int, ...], tokens: int) -> ChunkAttention | None:
@@ -38,15 +39,13 @@ def chunk_attention(shape: Shape, dtype: torch.dtype, device: torch.device, chun
 
 def settling(method: type[CacheManager], device: torch.device) -> Settle | None:
     """What makes decisions about stored rows real in steps that run in torch, prompts above all; None: torch does."""
-    if device.type != "cuda" or method.LAYOUT.scope != "shared":
+    if device.type != "cuda":
         return None
     from .eligible import reasons_against_graph
-
-    if reasons_against_graph(method):
-        return None
     from .settle import settle_by_kernels
 
-    return settle_by_kernels
+    moves = None if method.LAYOUT.scope != "shared" or reasons_against_graph(method) else method.DECODE.moves
+    return partial(settle_by_kernels, moves)
 
 
 def decode_graphs(model: LoadedModel, manager: CacheManager, options: EngineOptions) -> tuple[DecodeGraphs | None, str]:

@@ -3,7 +3,7 @@
 Axis conventions are those of docs/internals.md: axis 0 is the batch row; sets are bool tensors; the token axis is last.
 """
 
-from .numbers import ceil, floor, greatest, index, least, ratio, round_even
+from .numbers import ceil, floor, greatest, index, least, pick, ratio, round_even
 from .pages import open_page, page_any, page_max, page_mean, page_min, page_sum, pages_to_tokens, split_pages
 from .ranking import Ranking, bottom, keep, nucleus, top
 from .reduce import align, count, masked_max, masked_mean, masked_min, masked_sum
@@ -39,6 +39,7 @@ __all__ = [
     "page_min",
     "page_sum",
     "pages_to_tokens",
+    "pick",
     "ratio",
     "recent",
     "round_even",

@@ -30,6 +30,14 @@ def ratio(dividend: Value, divisor: Value) -> Value:
     return dividend / (divisor.to(torch.float64) if isinstance(divisor, Tensor) else divisor)
 
 
+def pick(values: Tensor, index: Value, axis: int) -> Tensor:
+    """The entry of one axis of values [row, ...] that index [row] tells, or a number for all rows."""
+    if not isinstance(index, Tensor):
+        return values.select(axis, int(index))
+    at = index.reshape(-1, *(1,) * (values.ndim - 1)).expand(*values.shape[:axis], 1, *values.shape[axis + 1 :])
+    return values.gather(axis, at).squeeze(axis)
+
+
 def floor(x: Tensor) -> Tensor:
     """Rounded down, int64."""
     return x.floor().to(torch.int64) if x.is_floating_point() else x

@@ -168,7 +168,7 @@ def _fact(expr: t.Ref, scope: Scope) -> Op:
         case "decoding":
             return build.logic("not", build.value("prefilling", kind="bool", host=True))
         case "layer":
-            return build.value(name, host=True)
+            return build.value(name)
     if not FACTS[name].model:
         unsupported(f"`{name}`", expr.span, "use a param, or a fact of the model")
     return build.value("fact", name, kind="ratio" if name == "scale" else "int", host=True)
@@ -239,6 +239,6 @@ def _indexed(op: Op, expr: t.Ref, scope: Scope) -> Op:
     if not picked:
         return _renamed(op, letters, expr, scope) if expr.indices else op
     index = lower(picked[0], scope)
-    assert len(picked) == 1 and "l" in op.axes and index.host, f"line {expr.span.line}: only l can be picked: the checker lets nothing else pass"
+    assert len(picked) == 1 and "l" in op.axes and not index.axes, f"line {expr.span.line}: only l can be picked: the checker lets nothing else pass"
     axes = tuple(a for a in op.axes if a != "l")
     return Op("pick", (op, index), ("l",), axes, op.kind, False, op.thin, op.support)
