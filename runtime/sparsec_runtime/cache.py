@@ -18,7 +18,7 @@ from torch import Tensor
 from .attention.decode import attend_decode
 from .attention.prefill import attend_prefill
 from .decode_plan import DecodePlan
-from .fold import TOGETHER, folded
+from .fold import bytes_together, folded
 from .gpu.start import chunk_attention, settling
 from .hooks import AFTER_ATTENTION, AFTER_SAMPLING, BEFORE_ATTENTION, END_OF_PROMPT, FINISH_STEP, HOOKS, bindings_that_fire, bound_hooks, fires
 from .layout import PARTS, Counts, Layout
@@ -326,7 +326,7 @@ class CacheManager:
         if self.recorder is not None or self.storage.joins_layers:
             return residents
         _carry_out_decisions(residents)
-        return folded(residents, self._pools_as_one, self._alike, TOGETHER[self.device.type])
+        return folded(residents, self._pools_as_one, self._alike, bytes_together(self.device))
 
     def _attention(self, resident: Resident, queries: Tensor) -> Tensor:
         keys, values = resident.keys(), resident.payload("V")

@@ -18,7 +18,12 @@ from .step import Step
 from .storage import Storage
 from .zones import Addresses
 
-TOGETHER = {"cuda": 1 << 30, "cpu": 1 << 26}  # bytes that hooks of layers which run together may read: their K, and scores of their windows
+ON_CPU = 1 << 26  # bytes that fit its caches
+
+
+def bytes_together(device: torch.device) -> int:
+    """What hooks of layers that run together may fill with K and scores: of a GPU 1/128, about what a chunk of a prompt needs there for itself."""
+    return torch.cuda.get_device_properties(device).total_memory // 128 if device.type == "cuda" else ON_CPU
 
 
 def folded(residents: Sequence[Resident], storage: Storage, alike: Sequence[Hashable], bound: int) -> list[Resident]:
@@ -43,9 +48,9 @@ def _groups(residents: Sequence[Resident], alike: Sequence[Hashable], bound: int
 
 
 def _bytes_read(resident: Resident) -> int:
-    """K of a layer, and its scores of all queries that the requests keep."""
+    """K of a layer, as it lies and in fp32, and its scores of all queries that the requests keep."""
     storage = resident.storage
-    k = storage.heads * storage.head_dim * torch.empty((), dtype=storage.dtype).element_size()
+    k = storage.heads * storage.head_dim * (storage.dtype.itemsize + 4)
     scores = sum(sequence.ring[0, :, :, 0].numel() * 4 for sequence in resident.step.sequences if sequence.ring is not None)
     return resident.width * (k * len(resident.step.sequences) + scores)
 

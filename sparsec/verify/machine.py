@@ -5,7 +5,7 @@ A `Feed` is one sequence on the machine. Prompts run in chunks, one sequence eac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -70,8 +70,10 @@ class Watch(CacheManager):
 
     def finish(self) -> None:
         super().finish()
-        for layer, resident in self._residents.items():
-            self.held[layer] = _held(self, resident)
+        requests = len(self._active_step().sequences)
+        for resident in self._late:
+            layers = dict.fromkeys(resident.step.layer_of_rows(resident.layer).tolist())
+            self.held |= zip(layers, _held(self, resident).of_each(requests))
 
     def _zones_of(self, resident: Resident, like: Tensor) -> Tensor:
         """Zone index of K and of V [row, part, kv_head, entry]."""
@@ -96,6 +98,12 @@ class _Held:
     kept: Tensor
     zones: Tensor
     states: dict[str, tuple[tuple[str, ...], Tensor]]
+
+    def of_each(self, rows: int) -> Iterator[_Held]:
+        """By layer, where rows are those of several layers, one behind another."""
+        for n in range(0, len(self.kept), rows):
+            part = slice(n, n + rows)
+            yield _Held(self.kept[part], self.zones[part], {name: (letters, value[part]) for name, (letters, value) in self.states.items()})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -37,8 +37,10 @@ def test_no_request_waits_for_a_compiler(method):
     """Kernels of prompts are compiled before the first request, as those of decode steps are."""
     model, device = tiny_model(dtype="bfloat16"), torch.device("cuda")
     here = replace(model, module=copy.deepcopy(model.module).to(device), device=device, rope=model.rope.to(device))
-    compilation = Compilation.load(method, model=from_shape(model.shape))
+    params = {"block": 8, "residual": 16} if method == "kivi" else {}
+    compilation = Compilation.load(method, params=params, model=from_shape(model.shape))
     made = Engine(load_manager(compilation), here, EngineOptions(chunk=512, memory_tokens=8192, max_running=2))
+    made.request_params = dict(compilation.dynamic_params)
     compiled = []
     triton.knobs.compilation.listener = lambda **seen: compiled.append(seen["src"].name)
     try:

@@ -46,7 +46,7 @@ def test_many_layers_at_once_decide_as_layer_by_layer(method: str, more: dict[st
     calls = count_calls(together, monkeypatch)
     found = finished(together)
     assert all(len(layers) > 1 for layers in calls)
-    monkeypatch.setitem(fold.TOGETHER, "cpu", 0)
+    monkeypatch.setattr(fold, "ON_CPU", 0)
     calls = count_calls(apart, monkeypatch)
     assert finished(apart) == found
     assert all(len(layers) == 1 for layers in calls)
@@ -56,8 +56,8 @@ def test_a_longer_prompt_runs_for_fewer_layers_at_once(monkeypatch: pytest.Monke
     made = engine("snapkv", "tiny-qwen3")
     layers, heads, dim = made.manager.storage.layers, made.manager.storage.heads, made.manager.storage.head_dim
     assert layers == 4
-    row = heads * dim * 4 + SMALL["snapkv"]["window"] * heads * int(made.manager.model_facts["group"]) * 4
-    monkeypatch.setitem(fold.TOGETHER, "cpu", 32 * 3 * row)
+    row = heads * dim * 8 + SMALL["snapkv"]["window"] * heads * int(made.manager.model_facts["group"]) * 4
+    monkeypatch.setattr(fold, "ON_CPU", 32 * 3 * row)
     calls = count_calls(made, monkeypatch)
     for tokens, expected in ((8, [[0, 1, 2, 3]]), (32, [[0, 1, 2], [3]]), (48, [[0, 1], [2, 3]]), (90, [[0], [1], [2], [3]])):
         calls.clear()
