@@ -32,7 +32,7 @@ from sparsec_runtime.scheduler import Scheduler, Work
 from sparsec_runtime.sizing import pool_tokens
 from sparsec_runtime.stats import Counters, Stats
 from sparsec_runtime.stops import StopWatch
-from sparsec_runtime.warm import read_prompts
+from sparsec_runtime.warm import serve_nobody
 
 if TYPE_CHECKING:
     from sparsec_runtime.gpu.graphs import DecodeGraphs
@@ -60,7 +60,7 @@ class Engine:
             self.manager.chunk_attention.warm_up()
         self.graphs, self.eager_because = decode_graphs(model, self.manager, self.options)
         if model.device.type == "cuda" and self.options.capture_at_start:
-            read_prompts(model, self.manager)
+            serve_nobody(model, self.manager, self.graphs)
         self._admission = Admission(model, self.manager, self.options)
         self.scheduler = Scheduler(chunks, self.options.token_budget, self.options.max_running)
         self._requests: dict[str, Request] = {}

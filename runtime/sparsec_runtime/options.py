@@ -17,7 +17,7 @@ class EngineOptions:
     reserve_tokens: new tokens that admission reserves per request (None: all of max_tokens, so that nobody is ever
     preempted); graphs: decode on a CUDA device runs as captured graphs where the method allows it; capture_at_start: for every batch size up to
     max_running before the first request (else each when it is first needed, which that request waits for, as one with penalties does anyway), and two
-    prompts of nobody are read, so that no request waits for a compiler;
+    requests of nobody are served at default params, so that no other waits for a compiler;
     debug: before every replay of a graph the addresses that it captured are checked, not once in 1,000 steps.
     """
 

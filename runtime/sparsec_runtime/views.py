@@ -126,7 +126,7 @@ class View:
     @property
     def prompt_rows(self) -> Tensor:
         """`len` right after end_of_prompt (0 before), shaped like `len`."""
-        return self._per_row(self._resident.counts(self._step.prompt_rows[:, self.layer]))
+        return self._per_row(self._resident.counts(self._step.prompt_rows[:, self._resident.layer]))
 
     def rows(self, zone: str, part: Part = "K") -> Tensor:
         """Rows whose part lies in a zone, shaped like `len`."""

@@ -1,6 +1,8 @@
-"""Prompts of nobody before the first request: what compiles a kernel for a prompt's chunks, for its hooks or for the rows that they move does it here."""
+"""Requests of nobody before the first one: what compiles a kernel for a prompt's chunks, for its hooks or for rows that go does it here."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -9,38 +11,60 @@ from .memory import OutOfPages
 from .models.loading import LoadedModel
 from .step import StepBatch
 
-LONGEST = 4096  # tokens: more than default budgets keep
+if TYPE_CHECKING:
+    from .gpu.graphs import DecodeGraphs
+
+LONGEST = 4096  # tokens of a prompt: more than default budgets keep
+STEPS = 256  # of decode, at most: default intervals of evictions are shorter
 FAILURES = (OutOfPages, RuntimeError, ValueError, ArithmeticError, IndexError, MemoryError)
 
 
 @torch.no_grad()
-def read_prompts(model: LoadedModel, manager: CacheManager) -> None:
-    """Two prompts at default params, one of a length that kernels are compiled for apart (a multiple of 16); nothing of them stays."""
-    for less in (0, 5):
-        tokens = _longest(manager) - less
-        if tokens > 0:
-            _read(model, manager, tokens)
+def serve_nobody(model: LoadedModel, manager: CacheManager, graphs: DecodeGraphs | None = None) -> None:
+    """Two prompts at default params, one of a length that kernels are compiled for apart (a multiple of 16), and decode steps until rows go, if they ever do.
+
+    Nothing of them stays. What fails here is left to the request that asks for the same: that one is told.
+    """
+    longest = _longest(manager)
+    for tokens in (longest, longest - 5):
+        if tokens <= 0:
+            continue
+        handle = manager.open("nobody", manager.resolve_params({}, prompt_tokens=tokens))
+        try:
+            _read(model, manager, handle, tokens)
+            if graphs is not None and graphs.lets_rows_go and tokens == longest:
+                _decode(graphs, handle)
+        except FAILURES:
+            manager.rollback_step()
+            if graphs is not None:
+                graphs.rollback_step()
+        finally:
+            manager.close(handle)
 
 
 def _longest(manager: CacheManager) -> int:
-    """The longest that fits, half of LONGEST or a quarter of it and so on."""
-    tokens = min(LONGEST, int(manager.model_facts["context"]) - 1) // 16 * 16
-    while tokens > 0 and manager.page_need(tokens, 1, manager.chunk, manager.resolve_params({}, prompt_tokens=tokens)) > manager.pages().free:
+    """The longest prompt that fits, half of LONGEST or a quarter of it and so on."""
+    tokens = min(LONGEST, int(manager.model_facts["context"]) - STEPS) // 16 * 16
+    while tokens > 0 and manager.page_need(tokens, STEPS, manager.chunk, manager.resolve_params({}, prompt_tokens=tokens)) > manager.pages().free:
         tokens = tokens // 2 // 16 * 16
     return tokens
 
 
-def _read(model: LoadedModel, manager: CacheManager, tokens: int) -> None:
-    handle = manager.open("warm-up", manager.resolve_params({}, prompt_tokens=tokens))
-    try:
-        for start in range(0, tokens, manager.chunk):
-            positions = torch.arange(start, min(start + manager.chunk, tokens), device=model.device)[None]
-            manager.begin_step(StepBatch((handle,), positions.shape[1], "prefill", start + positions.shape[1] == tokens, (0,)))
-            hidden = model.hidden_states(positions % model.shape.vocab, positions, manager)
-            model.logits(hidden[:, -1])
-            manager.finish()
-            manager.commit_step()
-    except FAILURES:  # a request that asks for the same is told
-        manager.rollback_step()
-    finally:
-        manager.close(handle)
+def _read(model: LoadedModel, manager: CacheManager, handle: int, tokens: int) -> None:
+    for start in range(0, tokens, manager.chunk):
+        positions = torch.arange(start, min(start + manager.chunk, tokens), device=model.device)[None]
+        manager.begin_step(StepBatch((handle,), positions.shape[1], "prefill", start + positions.shape[1] == tokens, (0,)))
+        hidden = model.hidden_states(positions % model.shape.vocab, positions, manager)
+        model.logits(hidden[:, -1])
+        manager.finish()
+        manager.commit_step()
+
+
+def _decode(graphs: DecodeGraphs, handle: int) -> None:
+    went = graphs.bulk_steps
+    for step in range(STEPS):
+        graphs.begin_step(StepBatch((handle,), 1, "decode", True, (step,)))
+        graphs.run([0] if step == 0 else None)
+        graphs.commit_step()
+        if graphs.bulk_steps > went:
+            return

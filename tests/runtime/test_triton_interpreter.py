@@ -12,9 +12,11 @@ if torch.cuda.is_available():
 os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is defined
 
 from engines import engine, ids_of_rows, tiny_model, with_kernels
+from sparsec_runtime import warm
 from sparsec_runtime.engine import Engine
 from sparsec_runtime.gpu.graphs import CannotCapture, DecodeGraphs
 from sparsec_runtime.options import EngineOptions
+from sparsec_runtime.warm import serve_nobody
 
 from sparsec.diagnostics import Source
 from sparsec.model_facts import from_shape
@@ -35,6 +37,19 @@ def test_decode_with_kernels_gives_the_ids_of_the_eager_path(method):
     found, bulk = ids_with(method, kernels=True)
     assert found == ids_with(method, kernels=False)[0]
     assert (bulk > 0) == (method in ("h2o", "streamingllm", "tova")), "rows are evicted between two graphs"
+
+
+@pytest.mark.parametrize("method", ["h2o", "streamingllm", "kivi", "dense"])
+def test_requests_of_nobody_decode_until_rows_go_and_leave_nothing(method, monkeypatch):
+    monkeypatch.setattr(warm, "LONGEST", 48)
+    monkeypatch.setattr(warm, "STEPS", 12)
+    made = with_kernels(engine(method))
+    small = made.manager.resolve_params
+    monkeypatch.setattr(made.manager, "resolve_params", lambda given, prompt_tokens=None: small({**made.request_params, **given}, prompt_tokens))
+    serve_nobody(made.model, made.manager, made.graphs)
+    assert (made.graphs.bulk_steps == 1) == (method != "dense")
+    assert made.manager.pages().live == 0 and made.graphs._batch is None
+    assert ids_of_rows(made, (40, 9), 4) == ids_of_rows(engine(method), (40, 9), 4)
 
 
 def test_a_method_without_kernels_is_refused_with_the_line_and_the_hook():

@@ -93,6 +93,11 @@ class DecodeGraphs:
         self.bulk_steps = 0  # steps after which rows were evicted
         self.captures = 0  # graphs captured so far
 
+    @property
+    def lets_rows_go(self) -> bool:
+        """Whether rows are evicted or moved after some steps: by kernels between two graphs."""
+        return self._finishes or self.manager.DECODE.moves is not None
+
     @torch.no_grad()
     def warm_up(self, rows: int) -> None:
         """Captures the steps of every bucket for up to `rows` requests of default params, greedy or sampled, so that none of them waits for a compiler.

@@ -5,6 +5,8 @@ import triton.language as tl
 
 from .tools import unit_of
 
+# Kernels that run between graphs are not compiled anew where a stride or a pointer into a list of counts is a multiple of 16: a batch would wait for that.
+
 
 @triton.jit
 def line_of(n, inside, table_ptr, h, H: tl.constexpr, PAGE: tl.constexpr):
@@ -25,7 +27,7 @@ def rows_to_move(
     return tl.load(data_ptr + read[:, None] * WIDTH + c[None, :], inside, 0), moves
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["kept_ptr", "table_row", "source_layer", "source_place"])
 def move_rows(
     a_ptr, b_ptr, table_ptr, source_ptr, kept_ptr, data_layer, table_row, source_layer, source_place,
     H: tl.constexpr, PAGE: tl.constexpr, WIDTH: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr,

@@ -34,7 +34,7 @@ def quantised(values, kind: tl.constexpr, AXIS: tl.constexpr, BITS: tl.constexpr
     return ((x + 12582912.0) - 12582912.0).to(tl.int32), scale, low  # 1.5 * 2^23: adding it rounds halves to even
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["moved_ptr", "packed_ptr", "from_row", "table_row"])
 def encode_rows(
     from_ptr, words_ptr, scale_ptr, low_ptr, from_table_ptr, table_ptr, moved_ptr, packed_ptr,
     from_layer, words_layer, scale_layer, from_row, table_row,
@@ -98,7 +98,7 @@ def encode_rows(
         tl.store(at, (words | kept).to(tl.int16), due[:, None] & inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["moved_ptr", "packed_ptr", "from_row", "table_row"])
 def copy_rows(
     from_ptr, to_ptr, from_table_ptr, table_ptr, moved_ptr, packed_ptr, from_layer, to_layer, from_row, table_row,
     H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, FROM_PAGE: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr,
@@ -116,7 +116,7 @@ def copy_rows(
     tl.store(to_ptr + layer * to_layer + target[:, None] * D + c[None, :], values, inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["moved_ptr", "held_ptr", "table_row"])
 def shift_rows(
     data_ptr, table_ptr, moved_ptr, held_ptr, data_layer, table_row,
     H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,

@@ -8,7 +8,7 @@ from .rank import ALWAYS, best_and_place, entries_of, hand_on, keys_of, ordered
 from .tools import unit_of
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["held_ptr", "kept_ptr", "first_ptr", "newest_ptr", "table_row", "best"])
 def rows_that_stay(
     state_ptr, table_ptr, held_ptr, kept_ptr, first_ptr, newest_ptr, key_ptr, listed_ptr, state_layer, table_row, best,
     H: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, IN_PARTS: tl.constexpr, PADDED: tl.constexpr,
@@ -33,7 +33,7 @@ def rows_that_stay(
         tl.store(listed_ptr + at + to, t, taken)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["held_ptr", "kept_ptr", "first_ptr", "source_layer", "source_place"])
 def rows_at_the_ends(held_ptr, kept_ptr, first_ptr, source_ptr, source_layer, source_place, H: tl.constexpr, TILE: tl.constexpr):
     """source [layer, place, n] where the first and the newest rows stay and no others. Program (place, layer, tile)."""
     place, layer = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -45,7 +45,7 @@ def rows_at_the_ends(held_ptr, kept_ptr, first_ptr, source_ptr, source_layer, so
     tl.store(source_ptr + layer * source_layer + place * source_place + n, of, n < kept)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["worth_layer", "worth_row", "table_row"])
 def replace_victims(
     worth_ptr, k_ptr, v_ptr, pos_ptr, state_ptr, table_ptr, number_ptr, worth_layer, worth_row, kv_layer, row_layer, table_row,
     H: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, WORTH: tl.constexpr, STATE: tl.constexpr,

@@ -6,7 +6,7 @@ import triton.language as tl
 from .tools import unit_of
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["held"])
 def turn_rows(
     k_ptr, row_pos_ptr, table_ptr, freq_ptr, held, scaling, k_layer, pos_layer,
     H: tl.constexpr, D: tl.constexpr, HALF: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr,
