@@ -13,7 +13,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).res
 
 import triton  # noqa: E402
 from sparsec_runtime.gpu.compact import NARROW, WIDE  # noqa: E402
-from sparsec_runtime.gpu.kernels import block, compact, draw, encode, evict, prefill, project, rank, sampled, turn, window  # noqa: E402
+from sparsec_runtime.gpu.kernels import block, chunk, compact, draw, encode, evict, prefill, project, rank, sampled, turn, window  # noqa: E402
 from sparsec_runtime.gpu.ranking import warps_of  # noqa: E402
 from sparsec_runtime.gpu.tuning import Tuning  # noqa: E402
 from sparsec_runtime.gpu.window import RUN, window_sizes  # noqa: E402
@@ -35,7 +35,7 @@ SETTINGS = {  # of generated kernels by name: constants that differ, and warps, 
 INTS = ("table", "v_table", "k_table", "k_tail_table", "v_tail_table", "from_table", "len", "v_len", "k_packed", "v_packed", "packed", "moved",
         "pages", "tokens", "held", "kept", "first", "newest", "source", "count", "number", "group", "row_pos", "pos", "key", "entry", "listed", "told", "between")
 WORDS = {"attend_zones": ("k", "v"), "encode_rows": ("words",)}  # codes
-LONGS = {name: ("row_pos", "query_pos") for name in ("lse_of_window", "mass_of_window")}  # 64 bit, where others have 32
+LONGS = {name: ("row_pos", "query_pos") for name in ("lse_of_window", "mass_of_window")} | {"write_chunk": ("k_units", "v_units", "k_first", "v_first")}  # 64 bit, where others have 32
 FLOATS = ("part", "lse", "logits", "cos", "sin", "turn", "worth", "state", "row_lse", "best", "rank_cos", "rank_sin", "freq", "score", "top", "total",
           "mass", "a_lse", "b_lse", "lse2")  # fmt: skip
 DISTANCES = ("k_row", "data_layer", "source_layer", "source_place", "pairs", "score_line", "best_line", "k_head", "v_head", "a_query", "a_head", "b_query", "b_head")
@@ -81,15 +81,18 @@ def resources(cubin: bytes) -> str:
 
 def prompts() -> None:
     """The kernels of prompt chunks, as gpu/prefill.py sizes them, and sizes beside those."""
-    chunk = {"HEADS": 32, "G": 4, "D": 128, "DP": 128, "STAGES": 2, "EXACT": False}
+    for channels, half in ((128, 64), (80, 40), (128, 32)):
+        sizes = {"HQ": 32, "H": 8, "D": channels, "DP": 128, "HALF": half, "HALF_PADDED": max(32, 1 << (half - 1).bit_length()), "PAGE": 16, "TILE": 32}
+        report(chunk.write_chunk, sizes, 4, f"{2 * half} of {channels} channels turn")
+    attended = {"HEADS": 32, "G": 4, "D": 128, "DP": 128, "STAGES": 2, "EXACT": False}
     for causal in (False, True):
         for queries, rows, stages, warps in PROMPT_TILES:
             label = f"{'causal' if causal else 'open'} {queries} x {rows} stages {stages}"
-            report(prefill.attend_rows, {**chunk, "BM": queries, "BN": rows, "CAUSAL": causal, "STAGES": stages}, warps, label)
+            report(prefill.attend_rows, {**attended, "BM": queries, "BN": rows, "CAUSAL": causal, "STAGES": stages}, warps, label)
     for channels, padded in ((80, 128), (256, 256)):
-        report(prefill.attend_rows, {**chunk, "D": channels, "DP": padded, "BM": 128, "BN": 64, "CAUSAL": True}, 8, f"causal, {channels} channels")
+        report(prefill.attend_rows, {**attended, "D": channels, "DP": padded, "BM": 128, "BN": 64, "CAUSAL": True}, 8, f"causal, {channels} channels")
     report(prefill.merge_two, {"HEADS": 32, "D": 128, "DP": 128, "BLOCK": 32}, 4)
-    mass = {name: value for name, value in chunk.items() if name != "HEADS"} | {"E": 4, "RUN": 8}
+    mass = {name: value for name, value in attended.items() if name != "HEADS"} | {"E": 4, "RUN": 8}
     for over_g, (rows, pairs, stages, warps) in itertools.product(("mean", "max"), MASS_TILES):
         report(prefill.mass_of_rows, {**mass, "BT": rows, "BQ": pairs, "OVER_G": over_g, "STAGES": stages}, warps, f"{over_g} {rows} x {pairs} stages {stages}")
 

@@ -19,7 +19,7 @@ from .attention.decode import attend_decode
 from .attention.prefill import attend_prefill
 from .decode_plan import DecodePlan
 from .fold import bytes_together, folded
-from .gpu.start import chunk_attention, settling
+from .gpu.start import chunk_attention, chunk_writing, settling
 from .hooks import AFTER_ATTENTION, AFTER_SAMPLING, BEFORE_ATTENTION, END_OF_PROMPT, FINISH_STEP, HOOKS, bindings_that_fire, bound_hooks, fires
 from .layout import PARTS, Counts, Layout
 from .memory import OutOfPages, PageCounts
@@ -94,6 +94,7 @@ class CacheManager:
         pooled = pool_tokens if isinstance(pool_tokens, int) else sum(pool_tokens.values())
         self.chunk_attention = chunk_attention(shape, dtype, self.device, (chunk, *shorter_chunks), pooled)
         self.settle = settling(type(self), self.device)
+        self.write_chunk = chunk_writing(type(self), rope, self.device)
         self.recorder: Recorder | None = None  # where there is one, hooks run for one layer after the other
         self._hooks = bound_hooks(type(self))
         self._fired = {hook: [self.fires(hook, layer) for layer in range(shape.layers)] for hook in HOOKS}
@@ -187,7 +188,7 @@ class CacheManager:
         step = self._active_step()
         assert layer not in self._residents, f"layer {layer} attends twice in one step"
         resident = self._residents[layer] = Resident(self.storage, step, layer)
-        queries = write_new_rows(resident, q, k, v)
+        queries = write_new_rows(resident, q, k, v, self.write_chunk if step.batch.phase == "prefill" else None)
         if self.summary_equations:
             refresh(resident, self.summary_equations, step.before[:, layer])
         view = View(resident, self.model_facts, queries, hidden, self.recorder)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,12 +13,20 @@ from .resident import Resident
 from .zones import write
 
 
-def write_new_rows(resident: Resident, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Stores the step's rows of one layer; returns the rotated queries [row, query, kv_head, group, channel]."""
-    heads = resident.storage.heads
-    queries, keys, kept_queries = _rotate(resident, q.unflatten(2, (heads, -1)), k)
-    _append(resident, "K", keys.transpose(1, 2))
-    _append(resident, "V", v.transpose(1, 2))
+Write = Callable[[Resident, Tensor, Tensor, Tensor], Tensor]
+
+
+def write_new_rows(resident: Resident, q: Tensor, k: Tensor, v: Tensor, by_kernel: Write | None = None) -> Tensor:
+    """Stores the step's rows of one layer; returns the rotated queries [row, query, kv_head, group, channel].
+
+    by_kernel: does the same for K, V and queries, where K lies turned at its logical position.
+    """
+    if by_kernel is not None:
+        queries = kept_queries = by_kernel(resident, q, k, v)
+    else:
+        queries, keys, kept_queries = _rotate(resident, q.unflatten(2, (resident.storage.heads, -1)), k)
+        _append(resident, "K", keys.transpose(1, 2))
+        _append(resident, "V", v.transpose(1, 2))
     _write_row_data(resident)
     _keep_queries(resident, kept_queries.flatten(2, 3))
     return queries

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from ..models.loading import LoadedModel
     from ..options import EngineOptions
     from ..resident import Resident
+    from ..rope import Rope
     from ..step import Step
     from ..storage import Storage
+    from ..writing import Write
     from .graphs import DecodeGraphs
     from .prefill import ChunkAttention
 
@@ -35,6 +37,15 @@ def chunk_attention(shape: Shape, dtype: torch.dtype, device: torch.device, chun
     served = not reasons_against_cudnn(shape.head_dim, dtype, device)
     cuts = Cuts(chunks[0], min(tokens, shape.max_positions), chunks[1:]) if served else None
     return ChunkAttention(shape.q_heads, shape.kv_heads, shape.head_dim, dtype, device, cuts)
+
+
+def chunk_writing(method: type[CacheManager], rope: Rope, device: torch.device) -> Write | None:
+    """What turns and stores the rows of prompt chunks in one launch a layer; None: torch does."""
+    if device.type != "cuda" or method.LAYOUT.position != "logical" or not method.LAYOUT.zones[0].raw or rope.style != "half-split":
+        return None
+    from .chunk import write_chunk_rows
+
+    return write_chunk_rows
 
 
 def settling(method: type[CacheManager], device: torch.device) -> Settle | None:
