@@ -23,6 +23,7 @@ from sparsec_runtime.attention.observe import QueryBlock  # noqa: E402
 from sparsec_runtime.gpu import prefill, window  # noqa: E402
 from sparsec_runtime.gpu.cuts import Cuts  # noqa: E402
 from sparsec_runtime.gpu.prefill import ChunkAttention, column_mass  # noqa: E402
+from sparsec_runtime.zones import Pieces  # noqa: E402
 from triton.runtime.errors import OutOfResources  # noqa: E402
 
 H, G, D = 8, 4, 128
@@ -76,8 +77,8 @@ def shapes() -> None:
     for queries, tokens in SHAPES:
         q, keys, values = chunk(queries, tokens)
         split, alone = attention_of(queries, Cuts(queries, 131072)), attention_of(queries, None)
-        (out, lse), (other, _) = split(q, keys, values, scale), alone(q, keys, values, scale)
-        spent = {name: timed(lambda made=made: made(q, keys, values, scale)) for name, made in (("cudnn", split), ("triton", alone))}
+        (out, lse), (other, _) = split(q, Pieces(keys[0]), Pieces(values[0]), scale), alone(q, Pieces(keys[0]), Pieces(values[0]), scale)
+        spent = {name: timed(lambda made=made: made(q, Pieces(keys[0]), Pieces(values[0]), scale)) for name, made in (("cudnn", split), ("triton", alone))}
         masses = {over_g: timed(lambda over_g=over_g: column_mass(q, keys, lse, scale, over_g)) for over_g in ("sum", "mean", "max")}
         print(json.dumps({
             "queries": queries, "tokens": tokens,
@@ -94,7 +95,7 @@ def tiles(queries: int = 8192, tokens: int = 32768) -> None:
     q, keys, values = chunk(queries, tokens)
     alone = ChunkAttention(H * G, H, D, torch.bfloat16, torch.device("cuda"), None)
     for sizes in ATTENTION_TILES:
-        _one("attention", sizes, "attention_sizes", lambda: alone(q, keys, values, scale), useful(queries, tokens))
+        _one("attention", sizes, "attention_sizes", lambda: alone(q, Pieces(keys[0]), Pieces(values[0]), scale), useful(queries, tokens))
 
 
 def mass() -> None:
@@ -103,8 +104,8 @@ def mass() -> None:
     for queries, tokens in ((8192, 32768), (8192, 8192)):
         q, keys, values = chunk(queries, tokens)
         split = attention_of(queries, Cuts(queries, tokens))
-        _, lse = split(q, keys, values, scale)
-        beside = timed(lambda: split(q, keys, values, scale))
+        _, lse = split(q, Pieces(keys[0]), Pieces(values[0]), scale)
+        beside = timed(lambda: split(q, Pieces(keys[0]), Pieces(values[0]), scale))
         print(json.dumps({"queries": queries, "tokens": tokens, "attention ms": round(beside, 3)}), flush=True)
         for over_g in ("mean", "max"):
             wanted = column_mass(q, keys, lse, scale, over_g)

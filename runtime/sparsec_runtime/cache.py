@@ -330,14 +330,15 @@ class CacheManager:
         return folded(residents, self._pools_as_one, self._alike, bytes_together(self.device))
 
     def _attention(self, resident: Resident, queries: Tensor) -> Tensor:
-        keys, values = resident.keys(), resident.payload("V")
         scale, tokens = float(self.model_facts["scale"]), resident.step.tokens
         if self.recorder is not None:
             self.recorder.attended(resident.layer, resident.attended_by(tokens - 1, tokens, resident.width)[:, 0])
-        if resident.step.batch.phase == "prefill":
-            if self.chunk_attention is not None and resident.plain:
-                out, resident.lse = self.chunk_attention(queries, keys, values, scale)
-                return out
+        prefilling = resident.step.batch.phase == "prefill"
+        if prefilling and self.chunk_attention is not None and resident.plain:
+            out, resident.lse = self.chunk_attention(queries, resident.pieces("K"), resident.pieces("V"), scale)
+            return out
+        keys, values = resident.keys(), resident.payload("V")
+        if prefilling:
             return attend_prefill(queries, keys, values, resident.attended_by, scale)
         lengths = resident.rows.max(axis=1).tolist()
         mask = resident.attended_by(0, 1, resident.width)[:, 0]

@@ -14,7 +14,7 @@ from .held import HeldRows
 from .layout import Part
 from .states import dtype_of
 from .step import Step
-from .zones import PagedArray, pick
+from .zones import PagedArray, Pieces, RawStore, pick
 
 if TYPE_CHECKING:
     from .storage import Storage
@@ -63,6 +63,15 @@ class Resident(HeldRows):
         if self.storage.layout.position == "logical":
             return self.payload("K")
         return self._cached(f"rotated {self.source is None}", lambda: self._rotated(self.payload("K"), self.order, 1))
+
+    def pieces(self, part: Part) -> Pieces:
+        """K as attention sees it, or V, of a step of one request whose heads hold equal counts: as it lies, if it lies so in one zone."""
+        storage = self.storage
+        store = storage.stores[storage.newest_zone, part]
+        if len(storage.zone_names) > 1 or not isinstance(store, RawStore) or (part == "K" and storage.layout.position != "logical"):
+            return Pieces((self.keys() if part == "K" else self.payload("V"))[0])
+        assert self.source is None, "queries of the step attend before anything is evicted"
+        return store.pieces(self.step.addresses[store.stream.name], self.layer, self.width)
 
     def raw_keys(self) -> Tensor:
         """K before RoPE."""

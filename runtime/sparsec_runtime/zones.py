@@ -160,6 +160,31 @@ def pick(values: Tensor, rows: Tensor) -> Tensor:
     return values.gather(2, index[..., None].expand(*index.shape, values.shape[3]))
 
 
+class Pieces:
+    """Rows [kv_head, token, channel] of one request that are there already, as attention takes them: a piece at a time."""
+
+    def __init__(self, rows: Tensor) -> None:
+        self._rows, self.tokens = rows, rows.shape[1]
+
+    def of(self, first: int, last: int) -> Tensor:
+        """[kv_head, last - first, channel]; rows of a head follow each other."""
+        return self._rows[:, first:last]
+
+
+class PagedPieces(Pieces):
+    """Rows that lie in pages: a piece is gathered when it is asked for, so that none is cut out of a copy of all rows, and copied again."""
+
+    def __init__(self, array: PagedArray, layer: int, units: Tensor, tokens: int) -> None:
+        self._array, self._layer, self._units, self.tokens = array, layer, units, tokens
+
+    def of(self, first: int, last: int) -> Tensor:
+        """Contiguous where the piece begins and ends with a page."""
+        size = self._array.lines
+        begin, end = first // size, -(-last // size)
+        pages = self._array.gather(self._layer, self._units[None, :, begin:end])[0]
+        return pages[:, first - begin * size : last - begin * size]
+
+
 class RawStore:
     """K or V as it is, one line per row."""
 
@@ -183,6 +208,10 @@ class RawStore:
     def read(self, at: Addresses, layer: int, width: int) -> Tensor:
         """[row, kv_head, width, channel], a copy; beyond a row's count lies what the page held before, which may be no number."""
         return self._rows.gather(layer, at.units(layer))[:, :, :width]
+
+    def pieces(self, at: Addresses, layer: int, tokens: int) -> Pieces:
+        """The first rows of the only request of a batch."""
+        return PagedPieces(self._rows, layer, at.units(layer)[0], tokens)
 
     def append(self, at: Addresses, layer: int, rows: Tensor, values: Tensor, valid: Tensor | None) -> None:
         """values [row, kv_head, n, channel] become rows [row, kv_head, n]."""

@@ -8,6 +8,7 @@ import torch
 from sparsec_runtime.attention.observe import QueryBlock
 from sparsec_runtime.gpu.cuts import Cuts, reasons_against_cudnn
 from sparsec_runtime.gpu.prefill import ChunkAttention, column_mass
+from sparsec_runtime.zones import Pieces
 from sparsec_runtime.models.loading import LoadedModel
 from torch import Tensor
 
@@ -34,11 +35,11 @@ class RandomChunk:
         return cls(q, keys, torch.randn_like(keys), float(shape.scale), attention)
 
     def attention_seconds(self) -> float:
-        return seconds(lambda: self.attention(self.q, self.keys, self.values, self.scale))
+        return seconds(lambda: self.attention(self.q, Pieces(self.keys[0]), Pieces(self.values[0]), self.scale))
 
     def mass_seconds(self) -> float:
         """Of the mean over g of all queries' probs, added up per row."""
-        _, lse = self.attention(self.q, self.keys, self.values, self.scale)
+        _, lse = self.attention(self.q, Pieces(self.keys[0]), Pieces(self.values[0]), self.scale)
         return seconds(lambda: column_mass(self.q, self.keys, lse, self.scale, "mean"))
 
     def window_seconds(self, window: int) -> float:

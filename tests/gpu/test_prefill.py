@@ -11,6 +11,7 @@ from sparsec_runtime.attention.observe import QueryBlock
 from sparsec_runtime.engine import Engine
 from sparsec_runtime.gpu.cuts import Cuts, reasons_against_cudnn
 from sparsec_runtime.options import EngineOptions
+from sparsec_runtime.zones import Pieces
 from test_decode_graphs import generate, on_cuda
 
 from sparsec.model_facts import from_shape
@@ -62,7 +63,7 @@ def test_chunks_and_their_mass_equal_plain_attention(heads, group, channels, dty
     made, scale = attention_of(heads, group, channels, dtype), channels**-0.5
     for queries, prefix in LENGTHS:
         q, keys, values = chunk(queries, queries + prefix, heads, group, channels, dtype)
-        out, lse = made(q, keys, values, scale)
+        out, lse = made(q, Pieces(keys[0]), Pieces(values[0]), scale)
         wanted, probs, wanted_lse = plain(q, keys, values, scale)
         assert out.shape == q.shape and out.dtype == dtype and out.is_contiguous()
         assert error(out[0], wanted) < TOLERANCE[dtype], (queries, prefix)
@@ -113,7 +114,8 @@ def test_no_prompt_builds_a_plan_after_warm_up(monkeypatch, shorter):
         length = lengths.randint(1, 6000)
         starts = [start for start in range(0, length, min((CHUNK, *shorter))) if not shorter or start % CHUNK == 0 or start > 3000]
         for start, end in zip(starts, [*starts[1:], length]):
-            made(*chunk(end - start, end, 2, 4, 64, torch.bfloat16), 0.125)
+            q, keys, values = chunk(end - start, end, 2, 4, 64, torch.bfloat16)
+            made(q, Pieces(keys[0]), Pieces(values[0]), 0.125)
     assert len(asked) - before > 300 and set(asked) == built
 
 

@@ -19,6 +19,7 @@ from sparsec_runtime.chunks import ChunkSizes
 from sparsec_runtime.gpu import prefill as kernels
 from sparsec_runtime.gpu.cuts import Cuts, reasons_against_cudnn, reasons_against_plain_prefill
 from sparsec_runtime.gpu.prefill import ChunkAttention, column_mass
+from sparsec_runtime.zones import Pieces
 
 CPU = torch.device("cpu")
 PAGE = 16
@@ -32,6 +33,11 @@ def chunk(queries: int, tokens: int, heads: int, group: int, channels: int):
     keys, values = (torch.randn(1, heads, pages, channels, generator=generator) for _ in range(2))
     keys[:, :, tokens:], values[:, :, tokens:] = float("nan"), float("nan")
     return q, keys[:, :, :tokens], values[:, :, :tokens]
+
+
+def pieces(q, keys, values):
+    """As attention takes them."""
+    return q, Pieces(keys[0]), Pieces(values[0])
 
 
 def plain(q, keys, values, scale):
@@ -52,7 +58,7 @@ def attention_of(heads: int, group: int, channels: int, cuts: Cuts | None = None
 @pytest.mark.parametrize(("queries", "heads", "group", "channels"), [(1, 2, 1, 64), (5, 1, 4, 64), (33, 2, 3, 80), (70, 1, 2, 96)])
 def test_a_chunk_over_any_prefix_is_plain_attention(prefix, queries, heads, group, channels):
     q, keys, values = chunk(queries, prefix + queries, heads, group, channels)
-    out, lse = attention_of(heads, group, channels)(q, keys, values, 0.2)
+    out, lse = attention_of(heads, group, channels)(q, Pieces(keys[0]), Pieces(values[0]), 0.2)
     expected, _, expected_lse = plain(q, keys, values, 0.2)
     assert torch.allclose(out, expected, atol=1e-5)
     assert torch.allclose(lse, expected_lse, atol=1e-5)
@@ -96,11 +102,11 @@ def test_no_prompt_brings_a_shape_that_warm_up_did_not(library, heads):
     made.warm_up()
     known, asked = set(library), 0
     assert len(known) == 1 + 3, "one square; 1, 2 and 4 chunks"
-    for prompt in (1, 128, 129, 255, 256, 300, 511, 700, 1100):
-        for start in range(0, prompt, 256):
+    for length in (1, 128, 129, 255, 256, 300, 511, 700, 1100):
+        for start in range(0, length, 256):
             before = len(library)
-            q, keys, values = chunk(min(256, prompt - start), min(prompt, start + 256), heads, 2, 16)
-            out, lse = made(q, keys, values, 0.25)
+            q, keys, values = chunk(min(256, length - start), min(length, start + 256), heads, 2, 16)
+            out, lse = made(q, Pieces(keys[0]), Pieces(values[0]), 0.25)
             expected, _, expected_lse = plain(q, keys, values, 0.25)
             assert torch.allclose(out, expected, atol=1e-5) and torch.allclose(lse, expected_lse, atol=1e-5)
             asked += len(library) - before
@@ -112,7 +118,7 @@ def test_a_prefix_of_no_whole_chunks_leaves_a_rest_to_the_kernel(library):
     made = attention_of(1, 2, 16, Cuts(256, 4096))
     made.warm_up()
     library.clear()
-    out, lse = made(q, keys, values, 0.25)
+    out, lse = made(q, Pieces(keys[0]), Pieces(values[0]), 0.25)
     assert [shape[2][2] for shape in library] == [512, 256, 256]
     expected, _, expected_lse = plain(q, keys, values, 0.25)
     assert torch.allclose(out, expected, atol=1e-5) and torch.allclose(lse, expected_lse, atol=1e-5)
@@ -132,7 +138,7 @@ def test_chunks_that_are_halved_far_into_a_prompt_bring_no_shape_that_warm_up_di
     for start, end in [*ends, (512, 600), (1024, 1300), (2048, 2048 + 257), (3072, 3584)]:
         before = len(library)
         q, keys, values = chunk(end - start, end, 1, 2, 16)
-        out, lse = made(q, keys, values, 0.25)
+        out, lse = made(q, Pieces(keys[0]), Pieces(values[0]), 0.25)
         expected, _, expected_lse = plain(q, keys, values, 0.25)
         assert torch.allclose(out, expected, atol=1e-5) and torch.allclose(lse, expected_lse, atol=1e-5)
         pieces = [shape[2][2] for shape in library[before:] if not shape[4]]
@@ -144,10 +150,10 @@ def test_plans_are_built_on_each_thread_that_attends(library):
     made = attention_of(1, 1, 16, Cuts(256, 256))
     made.warm_up()
     made.warm_up()
-    worker = threading.Thread(target=lambda: made(*chunk(200, 200, 1, 1, 16), 0.25))
+    worker = threading.Thread(target=lambda: made(*pieces(*chunk(200, 200, 1, 1, 16)), 0.25))
     worker.start()
     worker.join()
-    made(*chunk(200, 200, 1, 1, 16), 0.25)
+    made(*pieces(*chunk(200, 200, 1, 1, 16)), 0.25)
     assert len(library) == 1 + 1 + (1 + 1) + 1
 
 

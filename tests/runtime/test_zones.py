@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from caching import SHAPE, Stream, forward, manager, row_data, stored
@@ -297,3 +298,34 @@ def test_bytes_are_those_of_the_pages_held():
     codes, scales = (128 * 8 * 2 + 128 * 8 * 4) // 8, 2 * (128 // 4 * 8 + 128 * 8 // 4) * 4
     per_head = codes + scales + 2 * 8 * 8 * 4
     assert cache.bytes(stream.handle).kv == per_head * SHAPE.layers * SHAPE.kv_heads
+
+
+@pytest.mark.parametrize("scope", ["shared", "layer", "head"])
+@pytest.mark.parametrize("zones", [1, 2])
+def test_pieces_are_the_rows_that_are_read_whole(scope, zones):
+    """Of one raw zone from its pages, of others from what was put together; wherever a piece begins and ends."""
+    chance, layout = random.Random(5), Layout(scope=scope, page_size=4, evicts=True)
+    if zones == 2:
+        layout = replace(layout, zones=(ZoneLayout("new"), ZoneLayout("old")))
+    cache = manager(type("Kind", (CacheManager,), {"LAYOUT": layout}), tokens=200)
+    for stream in cache.storage.streams.values():
+        stream.pool.shuffle(np.random.default_rng(1))
+    seen = []
+
+    class Attention:
+        def __call__(self, queries, keys, values, scale):
+            resident = cache._residents[max(cache._residents)]
+            whole = {"K": resident.keys()[0], "V": resident.payload("V")[0]}
+            for part, pieces in (("K", keys), ("V", values)):
+                assert pieces.tokens == whole[part].shape[1]
+                for first, last in [(0, pieces.tokens)] + [sorted(chance.choices(range(pieces.tokens + 1), k=2)) for _ in range(20)]:
+                    if first < last:
+                        assert torch.equal(pieces.of(first, last), whole[part][:, first:last])
+                        seen.append((first % 4, last % 4))
+            return torch.zeros_like(queries), None
+
+    cache.chunk_attention = Attention()
+    stream = Stream.random(cache, 60, 0)
+    for tokens in (13, 16, 31):
+        forward(cache, [stream], tokens)
+    assert len(set(seen)) == 16

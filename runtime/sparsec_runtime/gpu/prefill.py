@@ -16,6 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from .blocks import pow2, tile_of
 from ..decode_plan import Reduction
 from .cuts import Cuts
+from ..zones import Pieces
 from .kernels.prefill import attend_rows, mass_of_rows, merge_two
 
 LOG2E = 1.4426950408889634
@@ -38,15 +39,15 @@ class ChunkAttention:
         self.q_heads, self.kv_heads, self.head_dim, self.dtype, self.device, self.cuts = q_heads, kv_heads, head_dim, dtype, device, cuts
         self._ready_on: set[int] = set()  # threads whose plans are built
 
-    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        """queries [1, query, kv_head, group, channel]; keys, values [1, kv_head, token, channel], the chunk's own rows the newest.
+    def __call__(self, queries: Tensor, keys: Pieces, values: Pieces, scale: float) -> tuple[Tensor, Tensor]:
+        """queries [1, query, kv_head, group, channel]; keys, values of [kv_head, token, channel], the chunk's own rows the newest.
 
         Returns the output, like queries, and lse [q_head, query].
         """
         if get_ident() not in self._ready_on:
             self.warm_up()
         q = queries[0].flatten(1, 2).contiguous()
-        merged = merge(self._parts(q, _by_rows(keys[0]), _by_rows(values[0]), scale))
+        merged = merge(self._parts(q, keys, values, scale))
         return merged.out.reshape(queries.shape), merged.lse.contiguous()
 
     @torch.no_grad()
@@ -64,28 +65,27 @@ class ChunkAttention:
 
     def _compile(self) -> None:
         q, kv = self._zeros(1, self.q_heads), self._zeros(1, self.kv_heads).reshape(self.kv_heads, 1, self.head_dim)
-        one, _ = (through_triton(q, kv, kv, 1.0, 0, 1, causal) for causal in (True, False))
+        one, _ = (through_triton(q, kv, kv, 1.0, causal) for causal in (True, False))
         for count in (2, 4):  # with and without parts between that are not rounded
             merge([one] * count)
 
     def _zeros(self, tokens: int, heads: int) -> Tensor:
         return torch.zeros((tokens, heads, self.head_dim), dtype=self.dtype, device=self.device)
 
-    def _parts(self, q: Tensor, keys: Tensor, values: Tensor, scale: float) -> list[Part]:
-        """q [query, head, channel]; keys, values [kv_head, token, channel]. Every row lies in one part: the prefix's pieces, its rest, the square."""
-        queries, tokens = q.shape[0], keys.shape[1]
+    def _parts(self, q: Tensor, keys: Pieces, values: Pieces, scale: float) -> list[Part]:
+        """q [query, head, channel]. Every row lies in one part: the prefix's pieces, its rest, the square."""
+        queries, tokens = q.shape[0], keys.tokens
         square = None if self.cuts is None else self.cuts.square_of(queries)
         if self.cuts is None or square is None:
-            return [through_triton(q, keys, values, scale, 0, tokens, causal=True)]
+            return [through_triton(q, keys.of(0, tokens), values.of(0, tokens), scale, causal=True)]
         parts, first, prefix = [], 0, tokens - queries
         padded = self.cuts.padded(queries)
         for size in self.cuts.pieces_of(prefix, queries):
-            rows = slice(first, first + size)
-            parts.append(_bucketed(q, padded, keys[:, rows], values[:, rows], size, scale, causal=False))
+            parts.append(_bucketed(q, padded, keys.of(first, first + size), values.of(first, first + size), size, scale, causal=False))
             first += size
         if first < prefix:
-            parts.append(through_triton(q, keys, values, scale, first, prefix, causal=False))
-        return [*parts, _bucketed(q, square, keys[:, prefix:], values[:, prefix:], square, scale, causal=True)]
+            parts.append(through_triton(q, keys.of(first, prefix), values.of(first, prefix), scale, causal=False))
+        return [*parts, _bucketed(q, square, keys.of(prefix, tokens), values.of(prefix, tokens), square, scale, causal=True)]
 
 
 def _bucketed(q: Tensor, queries: int, keys: Tensor, values: Tensor, tokens: int, scale: float, causal: bool) -> Part:
@@ -113,15 +113,16 @@ def through_cudnn(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -
     return found[0], found[1].reshape(q.shape[:3])
 
 
-def through_triton(q: Tensor, keys: Tensor, values: Tensor, scale: float, first: int, last: int, causal: bool) -> Part:
-    """q [query, head, channel] over rows [first, last) of keys, values [kv_head, token, channel]; causal: the newest of them are the queries' own."""
+def through_triton(q: Tensor, keys: Tensor, values: Tensor, scale: float, causal: bool) -> Part:
+    """q [query, head, channel] over keys, values [kv_head, token, channel]; causal: the newest of them are the queries' own."""
     queries, heads, channels = q.shape
+    keys, values = _by_rows(keys), _by_rows(values)
     out = torch.empty_like(q)
     lse = torch.empty((heads, queries), dtype=torch.float32, device=q.device)
     padded, exact = tile_of(channels), q.dtype == torch.float32
     block, tile, warps, stages = attention_sizes(padded, exact)
     attend_rows[(-(-queries // block), heads)](
-        q, keys, values, out, lse, first, last, queries, keys.stride(0), values.stride(0), scale * LOG2E,
+        q, keys, values, out, lse, keys.shape[1], queries, keys.stride(0), values.stride(0), scale * LOG2E,
         HEADS=heads, G=heads // keys.shape[0], D=channels, DP=padded, BM=block, BN=tile, CAUSAL=causal, STAGES=stages, EXACT=exact, num_warps=warps,
     )  # fmt: skip
     return Part(out, lse)

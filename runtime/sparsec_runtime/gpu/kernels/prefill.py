@@ -42,13 +42,13 @@ def attend_tile(
     return higher, total * shrink + tl.sum(p, 1), out * shrink[:, None] + product(p.to(v.dtype), v, EXACT)
 
 
-@triton.jit(do_not_specialize=["first", "last", "queries"])
+@triton.jit(do_not_specialize=["tokens", "queries"])
 def attend_rows(
-    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, first, last, queries, k_head, v_head, scale2,
+    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, tokens, queries, k_head, v_head, scale2,
     HEADS: tl.constexpr, G: tl.constexpr, D: tl.constexpr, DP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     CAUSAL: tl.constexpr, STAGES: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """Program (block of BM queries, query head): attention over the rows [first, last), all of them or, with CAUSAL, up to each query's own."""
+    """Program (block of BM queries, query head): attention over all rows or, with CAUSAL, up to each query's own."""
     block = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest first
     head = tl.program_id(1)
     i, c, n = block * BM + tl.arange(0, BM), tl.arange(0, DP), tl.arange(0, BN)
@@ -57,20 +57,20 @@ def attend_rows(
     q = tl.load(q_ptr + at, real, 0.0)
     k_at, v_at = k_ptr + (head // G).to(tl.int64) * k_head, v_ptr + (head // G).to(tl.int64) * v_head
     if CAUSAL:
-        newest = last - queries + i
-        end = tl.minimum(last, last - queries + block * BM + BM)
-        whole = first + (last - queries + block * BM + 1 - first) // BN * BN
+        newest = tokens - queries + i
+        end = tl.minimum(tokens, tokens - queries + block * BM + BM)
+        whole = (tokens - queries + block * BM + 1) // BN * BN
     else:
-        newest = last + i
-        end = last
-        whole = first + (last - first) // BN * BN
+        newest = tokens + i
+        end = tokens
+        whole = tokens // BN * BN
     top = tl.full([BM], -float("inf"), tl.float32)
     total = tl.zeros([BM], tl.float32)
     out = tl.zeros([BM, DP], tl.float32)
-    for start in tl.range(first, whole, BN, num_stages=STAGES):
-        top, total, out = attend_tile(q, top, total, out, k_at, v_at, start + n, last, newest, c, scale2, D, DP, False, EXACT)
+    for start in tl.range(0, whole, BN, num_stages=STAGES):
+        top, total, out = attend_tile(q, top, total, out, k_at, v_at, start + n, tokens, newest, c, scale2, D, DP, False, EXACT)
     for start in tl.range(whole, end, BN, num_stages=1):
-        top, total, out = attend_tile(q, top, total, out, k_at, v_at, start + n, last, newest, c, scale2, D, DP, True, EXACT)
+        top, total, out = attend_tile(q, top, total, out, k_at, v_at, start + n, tokens, newest, c, scale2, D, DP, True, EXACT)
     tl.store(out_ptr + at, (out / total[:, None]).to(out_ptr.dtype.element_ty), real)
     tl.store(lse_ptr + head * queries + i, (top + tl.log2(total)) * LN2, i < queries)
 
