@@ -22,8 +22,8 @@ _LIBRARY = "cuDNN attention in buckets (from compute capability 9 on), a Triton 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
     """kernels: generated ones of the decode step, in their order; eager: why the step has no graph (without a model: on none); positions: how a graph counts them
-    anew, "" where it does not; evictions: how rows go after a step of a graph, "" where none do; prompt_hooks: what runs each hook of a prompt; masked: why
-    chunks of a prompt run in torch; no_library: why cuDNN attends no part of a chunk (None: it depends on the model, and none was given).
+    anew, "" where it does not; evictions: how rows go after a step of a graph, "" where none do; prompt_hooks: what runs each hook of a prompt; unwritten: why torch
+    turns and stores the rows of its chunks; masked: why it attends them; no_library: why cuDNN attends no part of a chunk (None: it depends on the model, and none was given).
     """
 
     target: str
@@ -32,6 +32,7 @@ class TargetReport:
     positions: str
     evictions: str
     prompt_hooks: tuple[str, ...]
+    unwritten: tuple[str, ...]
     masked: tuple[str, ...]
     no_library: tuple[str, ...] | None
 
@@ -45,7 +46,7 @@ def target_report(compilation: Compilation, model: ModelOutline | None) -> Targe
     eager, no_library = _eager(method, model), None if model is None else _no_library(model)
     positions, evictions = ("", "") if eager else (_positions(method), _evictions(method))
     masked = _masked(method)
-    return TargetReport(compilation.target, kernels, eager, positions, evictions, _prompt_hooks(compilation, bool(masked)), masked, no_library)
+    return TargetReport(compilation.target, kernels, eager, positions, evictions, _prompt_hooks(compilation, bool(masked)), _unwritten(method), masked, no_library)
 
 
 def _eager(method: type, model: ModelOutline | None) -> tuple[str, ...]:
@@ -95,6 +96,12 @@ def _sums_on_device(function: str, masked: bool) -> bool:
     return (of_chunk and not masked) or (of_window and ".probs" not in function)
 
 
+def _unwritten(method: type) -> tuple[str, ...]:
+    from sparsec_runtime.gpu.eligible import reasons_against_chunk_rows
+
+    return reasons_against_chunk_rows(method)
+
+
 def _masked(method: type) -> tuple[str, ...]:
     from sparsec_runtime.gpu.cuts import reasons_against_plain_prefill
 
@@ -123,6 +130,8 @@ def report_text(report: TargetReport, method: str) -> str:
         lines += _entry("evictions", report.evictions)
     for n, hook in enumerate(report.prompt_hooks):
         lines += _entry("prompt hooks" if n == 0 else "", hook)
+    rows = "turned and stored in torch, because" if report.unwritten else "turned and stored by a Triton kernel"
+    lines += _entry("prompt rows", rows, report.unwritten)
     if report.masked:
         lines += _entry("prompt chunks", "in torch, by blocks of queries, because", report.masked)
     elif report.no_library is None:

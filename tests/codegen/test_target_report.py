@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from sparsec_runtime.models.outline import load_outline
 
 from sparsec.codegen.target_report import report_text, target_report
@@ -114,6 +115,18 @@ def test_each_prompt_hook_says_what_runs_it_with_its_line() -> None:
         report = target_report(compilation, None)
         assert report.prompt_hooks == lines
         assert [line[16:] for line in report_text(report, name).splitlines() if ": torch functions" in line] == list(lines)
+
+
+@pytest.mark.parametrize(("method", "params", "reasons"), [
+    ("dense", {}, ()), ("kivi", {}, ()), ("ada_snapkv", {}, ()), ("h2o", {}, ()),
+    ("h2o", {"positions": "cache"}, ("K lies before RoPE, and queries are turned at their ranks",)),
+])  # fmt: skip
+def test_what_stores_the_rows_of_prompts_is_said(method: str, params: dict[str, str], reasons: tuple[str, ...]) -> None:
+    report = target_report(Compilation.load(method, params=params), None)
+    assert report.unwritten == reasons
+    text = report_text(report, method)
+    assert ("prompt rows   turned and stored by a Triton kernel" in text) == (not reasons)
+    assert all(reason in text for reason in reasons)
 
 
 def test_masked_chunks_are_summed_in_torch_and_decode_has_no_prompt_hook() -> None:

@@ -35,6 +35,12 @@ def reasons_against_graph(method: type[CacheManager]) -> tuple[str, ...]:
     return tuple(reasons)
 
 
+def reasons_against_chunk_rows(method: type[CacheManager]) -> tuple[str, ...]:
+    """Empty: one kernel a layer turns and stores the rows of a prompt chunk."""
+    reasons = ["K lies before RoPE, and queries are turned at their ranks"] if method.LAYOUT.position != "logical" else []
+    return (*reasons, *(() if method.LAYOUT.zones[0].raw else (f"zone '{method.LAYOUT.zones[0].name}' encodes new rows as they come",)))
+
+
 def layer_reasons(manager: CacheManager) -> tuple[str, ...]:
     """What single layers of a manager's model do that the kernels do not."""
     return reasons_of_layers(type(manager), manager.model_facts)

@@ -41,9 +41,13 @@ def chunk_attention(shape: Shape, dtype: torch.dtype, device: torch.device, chun
 
 def chunk_writing(method: type[CacheManager], rope: Rope, device: torch.device) -> Write | None:
     """What turns and stores the rows of prompt chunks in one launch a layer; None: torch does."""
-    if device.type != "cuda" or method.LAYOUT.position != "logical" or not method.LAYOUT.zones[0].raw or rope.style != "half-split":
+    if device.type != "cuda" or rope.style != "half-split":
         return None
     from .chunk import write_chunk_rows
+    from .eligible import reasons_against_chunk_rows
+
+    if reasons_against_chunk_rows(method):
+        return None
 
     return write_chunk_rows
 
