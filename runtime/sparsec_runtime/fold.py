@@ -18,7 +18,7 @@ from .step import Step
 from .storage import Storage
 from .zones import Addresses
 
-ON_CPU = 1 << 26  # bytes that fit its caches
+ON_CPU = 1 << 26  # bytes; a CPU is slower over larger tensors
 
 
 def bytes_together(device: torch.device) -> int:
