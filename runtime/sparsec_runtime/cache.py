@@ -40,6 +40,7 @@ __all__ = ["CacheManager", "KvBytes", "StepBatch"]
 
 
 Guard = Callable[[int, Mapping[str, float | int]], bool]
+NEEDS_KEPT = 1 << 12  # peaks of requests by their lengths and params: admission asks again for one that waits
 
 
 class Shape(Protocol):
@@ -278,6 +279,8 @@ class CacheManager:
         """Most pages that a request can hold at once, in the unit of `pages()`: the peak that admission reserves."""
         key = (prompt_len, new_tokens, chunk, *sorted(params.items(), key=lambda item: item[0]))
         if key not in self._needs:
+            if len(self._needs) == NEEDS_KEPT:
+                del self._needs[next(iter(self._needs))]  # the oldest
             self._needs[key] = page_need(self, prompt_len, new_tokens, chunk, params)
         return self._needs[key]
 

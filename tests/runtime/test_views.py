@@ -285,6 +285,13 @@ def test_admission_needs_the_peak_that_a_run_reaches():
             cache.close(stream.handle)
 
 
+def test_peaks_are_counted_again_but_not_kept_for_ever(monkeypatch):
+    monkeypatch.setattr("sparsec_runtime.cache.NEEDS_KEPT", 5)
+    cache = spying(Layout(page_size=4))
+    needs = [cache.page_need(prompt, 3, 8, {}) for prompt in range(1, 30)]
+    assert len(cache._needs) == 5 and [cache.page_need(prompt, 3, 8, {}) for prompt in range(1, 30)] == needs
+
+
 def test_params_are_checked_with_the_values_of_the_request():
     specs = (
         ParamSpec("budget", "tokens", False, low=lambda p, m: 1, default=lambda p, m: 64),
