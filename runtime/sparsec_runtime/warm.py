@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from .cache import CacheManager
 from .memory import OutOfPages
 from .models.loading import LoadedModel
+from .prompts import prefill, random_ids
 from .step import StepBatch
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ STEPS = 256  # of decode, at most: default intervals of evictions are shorter
 FAILURES = (OutOfPages, RuntimeError, ValueError, ArithmeticError, IndexError, MemoryError)
 
 
-@torch.no_grad()
 def serve_nobody(model: LoadedModel, manager: CacheManager, graphs: DecodeGraphs | None = None) -> None:
     """Two prompts at default params, one of a length that kernels are compiled for apart (a multiple of 16), and decode steps until rows go, if they ever do.
 
@@ -31,7 +29,7 @@ def serve_nobody(model: LoadedModel, manager: CacheManager, graphs: DecodeGraphs
             continue
         handle = manager.open("nobody", manager.resolve_params({}, prompt_tokens=tokens))
         try:
-            _read(model, manager, handle, tokens)
+            prefill(model, manager, handle, random_ids(model, tokens, 0), manager.chunk)
             if graphs is not None and graphs.lets_rows_go and tokens == longest:
                 _decode(graphs, handle)
         except FAILURES:
@@ -48,16 +46,6 @@ def _longest(manager: CacheManager) -> int:
     while tokens > 0 and manager.page_need(tokens, STEPS, manager.chunk, manager.resolve_params({}, prompt_tokens=tokens)) > manager.pages().free:
         tokens = tokens // 2 // 16 * 16
     return tokens
-
-
-def _read(model: LoadedModel, manager: CacheManager, handle: int, tokens: int) -> None:
-    for start in range(0, tokens, manager.chunk):
-        positions = torch.arange(start, min(start + manager.chunk, tokens), device=model.device)[None]
-        manager.begin_step(StepBatch((handle,), positions.shape[1], "prefill", start + positions.shape[1] == tokens, (0,)))
-        hidden = model.hidden_states(positions % model.shape.vocab, positions, manager)
-        model.logits(hidden[:, -1])
-        manager.finish()
-        manager.commit_step()
 
 
 def _decode(graphs: DecodeGraphs, handle: int) -> None:

@@ -12,13 +12,13 @@ import torch
 from sparsec_runtime.gpu.graphs import DecodeGraphs
 from sparsec_runtime.models.loading import LoadedModel
 from sparsec_runtime.params import Value
+from sparsec_runtime.prompts import prefill, random_ids
 from sparsec_runtime.step import StepBatch
 from torch import Tensor
 from torch.autograd import DeviceType
 
 from sparsec.bench.clock import wait_for
 from sparsec.bench.floor import floor_of
-from sparsec.bench.prompts import prefill, random_ids
 from sparsec.bench.room import manager_with, pages_of_residents, probe_of, tokens_of
 from sparsec.bench.synthetic import fill_pools, open_after_prompt, shuffle_pages
 from sparsec.bench.workload import Workload

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from sparsec_runtime.engine import Engine
 from sparsec_runtime.models.loading import LoadedModel
 from sparsec_runtime.options import EngineOptions
+from sparsec_runtime.prompts import prefill, random_ids
 from sparsec_runtime.request import RequestOutput
 from sparsec_runtime.sampler import SamplingParams
 
 from sparsec.bench.clock import wait_for
-from sparsec.bench.prompts import prefill, random_ids
 from sparsec.bench.workload import Workload
 from sparsec.model_facts import from_shape
 from sparsec.pipeline import Compilation, load_manager

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 import torch
 from sparsec_runtime.models.loading import LoadedModel
 from sparsec_runtime.models.shape import ModelShape
+from sparsec_runtime.prompts import prefill, random_ids
 
 from sparsec.bench.clock import wait_for
-from sparsec.bench.prompts import prefill, random_ids
 from sparsec.bench.room import manager_with, pages_of_residents, probe_of, tokens_of
 from sparsec.bench.workload import Workload
 from sparsec.model_facts import from_shape

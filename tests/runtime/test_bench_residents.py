@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sparsec.bench.prompts import prefill, random_ids
 from sparsec.bench.room import bytes_of, manager_with, pages_of_residents, probe_of, tokens_of
 from sparsec.bench.synthetic import fill_pools, open_after_prompt, shuffle_pages
 from sparsec.bench.workload import Workload
 from sparsec.model_facts import from_shape
 from sparsec.pipeline import Compilation, load_manager
 from sparsec_runtime.models.loading import load_model
+from sparsec_runtime.prompts import prefill, random_ids
 from sparsec_runtime.step import StepBatch
 
 CASES = [

@@ -6,11 +6,11 @@ import pytest
 import torch
 from engines import METHODS, SMALL, engine, ids_of_rows, tiny_model
 from sparsec_runtime.known import Known
+from sparsec_runtime.prompts import prefill
 from sparsec_runtime.step import Step
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sparsec.bench.prompts import prefill
 from sparsec.model_facts import from_shape
 from sparsec.pipeline import Compilation, load_manager
 

@@ -1,14 +1,15 @@
-"""A real prompt: chunk after chunk through the model and the manager's hooks, as the engine runs it."""
+"""A prompt read without an engine: chunk after chunk through the model and the manager's hooks, as the engine runs it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-from sparsec_runtime.cache import CacheManager
-from sparsec_runtime.models.loading import LoadedModel
-from sparsec_runtime.step import StepBatch
 from torch import Tensor
+
+from .cache import CacheManager
+from .models.loading import LoadedModel
+from .step import StepBatch
 
 Watch = Callable[[int, int], None]  # told the first token of a chunk, and one behind its last, once it is launched
 
