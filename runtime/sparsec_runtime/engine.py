@@ -31,13 +31,13 @@ from sparsec_runtime.sampler import Logprobs, SamplingParams, sample
 from sparsec_runtime.scheduler import Scheduler, Work
 from sparsec_runtime.sizing import pool_tokens
 from sparsec_runtime.stats import Counters, Stats
+from sparsec_runtime.step import STEP_FAILURES
 from sparsec_runtime.stops import StopWatch
 from sparsec_runtime.warm import serve_nobody
 
 if TYPE_CHECKING:
     from sparsec_runtime.gpu.graphs import DecodeGraphs
 
-STEP_FAILURES = (RuntimeError, ValueError, ArithmeticError, IndexError, MemoryError)
 NO_NUMBERS = "the model returned logits that are not numbers"
 
 

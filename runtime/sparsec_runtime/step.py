@@ -20,6 +20,7 @@ from .layout import Layout, Part
 from .sequence import Sequence
 from .zones import Addresses
 
+STEP_FAILURES = (RuntimeError, ValueError, ArithmeticError, IndexError, MemoryError)  # what a request may bring about: it fails, and nothing else does
 SMALL = 1 << 12  # bytes of values that are worth comparing with those sent before
 
 T = TypeVar("T")

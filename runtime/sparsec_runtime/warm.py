@@ -8,14 +8,13 @@ from .cache import CacheManager
 from .memory import OutOfPages
 from .models.loading import LoadedModel
 from .prompts import prefill, random_ids
-from .step import StepBatch
+from .step import STEP_FAILURES, StepBatch
 
 if TYPE_CHECKING:
     from .gpu.graphs import DecodeGraphs
 
 LONGEST = 4096  # tokens of a prompt: more than default budgets keep
 STEPS = 256  # of decode, at most: default intervals of evictions are shorter
-FAILURES = (OutOfPages, RuntimeError, ValueError, ArithmeticError, IndexError, MemoryError)
 
 
 def serve_nobody(model: LoadedModel, manager: CacheManager, graphs: DecodeGraphs | None = None) -> None:
@@ -32,7 +31,7 @@ def serve_nobody(model: LoadedModel, manager: CacheManager, graphs: DecodeGraphs
             prefill(model, manager, handle, random_ids(model, tokens, 0), manager.chunk)
             if graphs is not None and graphs.lets_rows_go and tokens == longest:
                 _decode(graphs, handle)
-        except FAILURES:
+        except (OutOfPages, *STEP_FAILURES):
             manager.rollback_step()
             if graphs is not None:
                 graphs.rollback_step()
