@@ -1,4 +1,4 @@
-"""commit_step's work on stored rows: what hooks decided for one layer becomes what the pools hold.
+"""commit_step's work on stored rows: what hooks decided for a layer, or for many at once (fold.py), becomes what the pools hold.
 
 For each zone and part: rows that stay are moved together in place, on pages that the request owns alone, all read before any is
 written; rows that came from newer zones are appended, encoded if the zone stores codes. Row data follows. Vectorised over the batch.

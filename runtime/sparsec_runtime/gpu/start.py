@@ -46,10 +46,7 @@ def chunk_writing(method: type[CacheManager], rope: Rope, device: torch.device) 
     from .chunk import write_chunk_rows
     from .eligible import reasons_against_chunk_rows
 
-    if reasons_against_chunk_rows(method):
-        return None
-
-    return write_chunk_rows
+    return None if reasons_against_chunk_rows(method) else write_chunk_rows
 
 
 def settling(method: type[CacheManager], device: torch.device) -> Settle | None:
